@@ -1,0 +1,345 @@
+//! What is an event, before and after it is logged?
+//!
+//! A [`NewEvent`] is what somebody wants to publish, unchecked. [`NewEvent::check`] makes it an [`Entry`], which every
+//! engine can store. In the log it is an [`Event`]; while it waits for its `not_before` it is [`Pending`].
+
+use crate::error::Invalid;
+use crate::id::EventId;
+use crate::json::Json;
+use crate::key::{IdempotencyKey, ObjectKey, Topic};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// A position in the log: 1 for the first event ever, then without a gap. 0 is before everything.
+pub type Seq = u64;
+
+/// The largest event: payload and metadata together, in bytes.
+pub const EVENT_BYTES_MAX: usize = 1 << 20;
+/// The most events that one publish takes.
+pub const BATCH_MAX: usize = 1_000;
+
+/// A typed payload that knows its topic: `TYPE.ACTION`.
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct RecordPublished { recid: String }
+/// impl ensue_core::Fact for RecordPublished {
+///     const TYPE: &str = "record";
+///     const ACTION: &str = "published";
+/// }
+/// let event = ensue_core::NewEvent::fact(&RecordPublished { recid: "1".into() }).object("record:1");
+/// assert_eq!(event.check().unwrap().topic.as_str(), "record.published");
+/// ```
+pub trait Fact: Serialize + DeserializeOwned {
+    /// The kind of thing the fact is about: the topic's parent.
+    const TYPE: &str;
+    /// What happened to it: the topic's last segment.
+    const ACTION: &str;
+}
+
+/// An event somebody wants to publish. Nothing is checked until [`NewEvent::check`], so that building one never fails.
+#[derive(Debug, Clone)]
+pub struct NewEvent {
+    topic: String,
+    object: Option<String>,
+    payload: Result<Json, Invalid>,
+    metadata: Result<Json, Invalid>,
+    occurred_at: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+    key: Option<String>,
+    to: Option<Uuid>,
+}
+
+impl NewEvent {
+    /// An event on a topic, with `null` as its payload.
+    pub fn new(topic: impl Into<String>) -> Self {
+        Self {
+            topic: topic.into(),
+            object: None,
+            payload: Ok(Json::null()),
+            metadata: Ok(Json::empty_object()),
+            occurred_at: None,
+            not_before: None,
+            key: None,
+            to: None,
+        }
+    }
+
+    /// A typed event: topic and payload come from the fact.
+    pub fn fact<F: Fact>(fact: &F) -> Self {
+        Self::new(format!("{}.{}", F::TYPE, F::ACTION)).payload(fact)
+    }
+
+    /// What the event is about. Events of one object are chained and handled in order.
+    pub fn object(self, object: impl Into<String>) -> Self {
+        Self { object: Some(object.into()), ..self }
+    }
+
+    /// The content, from any value that can be written as JSON.
+    pub fn payload(self, payload: &impl Serialize) -> Self {
+        Self { payload: Json::of("payload", payload), ..self }
+    }
+
+    /// The content, as JSON text.
+    pub fn payload_json(self, text: &str) -> Self {
+        Self { payload: Json::parse("payload", text), ..self }
+    }
+
+    /// What is said about the event rather than by it: a JSON object.
+    pub fn metadata(self, metadata: &impl Serialize) -> Self {
+        Self { metadata: Json::of("metadata", metadata), ..self }
+    }
+
+    /// The metadata, as JSON text.
+    pub fn metadata_json(self, text: &str) -> Self {
+        Self { metadata: Json::parse("metadata", text), ..self }
+    }
+
+    /// When it happened; when it was recorded, unless told.
+    pub fn occurred_at(self, at: Timestamp) -> Self {
+        Self { occurred_at: Some(at), ..self }
+    }
+
+    /// Enters the log no earlier than this. Until then it is pending, and has no place in its object's order.
+    pub fn not_before(self, at: Timestamp) -> Self {
+        Self { not_before: Some(at), ..self }
+    }
+
+    /// The caller's own name for this publish: sent again within 24 hours it is stored once.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// Meant for one subscription only.
+    pub fn to(self, subscription: Uuid) -> Self {
+        Self { to: Some(subscription), ..self }
+    }
+
+    /// Makes it an entry that every engine can store, or says which field to change and how.
+    pub fn check(self) -> Result<Entry, Invalid> {
+        let payload = self.payload?;
+        let metadata = self.metadata?;
+        if !metadata.is_object() {
+            return Err(Invalid::new("metadata", "must be a JSON object, such as {\"trace\":\"abc\"}"));
+        }
+        let bytes = payload.as_str().len() + metadata.as_str().len();
+        if bytes > EVENT_BYTES_MAX {
+            let reason = format!(
+                "has {bytes} bytes together with `metadata`; at most {EVENT_BYTES_MAX} are allowed: store the content elsewhere and send a reference"
+            );
+            return Err(Invalid::new("payload", reason));
+        }
+        Ok(Entry {
+            topic: Topic::parse(&self.topic)?,
+            object: self.object.as_deref().map(ObjectKey::parse).transpose()?,
+            payload,
+            metadata,
+            occurred_at: self.occurred_at.map(|at| check_time("occurred_at", at)).transpose()?,
+            not_before: self.not_before.map(|at| check_time("not_before", at)).transpose()?,
+            key: self.key.as_deref().map(IdempotencyKey::parse).transpose()?,
+            to: self.to,
+        })
+    }
+
+    /// Checks a batch: all of it is fit for the log, or the first fault is named with its place.
+    pub fn check_all(batch: Vec<NewEvent>) -> Result<Vec<Entry>, Invalid> {
+        if batch.len() > BATCH_MAX {
+            let reason = format!("has {} events; at most {BATCH_MAX} are allowed in one call", batch.len());
+            return Err(Invalid::new("events", reason));
+        }
+        let check = |(index, event): (usize, NewEvent)| event.check().map_err(|invalid| invalid.in_batch(index));
+        batch.into_iter().enumerate().map(check).collect()
+    }
+}
+
+/// Engines keep microseconds, and years that RFC 3339 can write.
+fn check_time(field: &str, at: Timestamp) -> Result<Timestamp, Invalid> {
+    let year_one = Timestamp::from_second(-62_135_596_800).expect("a constant in range");
+    if at < year_one {
+        return Err(Invalid::new(field, "is before the year 1; write a time such as 2026-11-15T12:00:00Z"));
+    }
+    Ok(whole_microseconds(at))
+}
+
+/// The time without what engines do not keep.
+pub fn whole_microseconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(at.as_microsecond()).expect("no larger than the time it was made from")
+}
+
+/// An event that was checked and that every engine can store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What kind of thing happened.
+    pub topic: Topic,
+    /// What it is about.
+    pub object: Option<ObjectKey>,
+    /// The content.
+    pub payload: Json,
+    /// What is said about it: a JSON object.
+    pub metadata: Json,
+    /// When it happened, if the caller said so.
+    pub occurred_at: Option<Timestamp>,
+    /// Enters the log no earlier than this.
+    pub not_before: Option<Timestamp>,
+    /// The caller's own name for this publish.
+    pub key: Option<IdempotencyKey>,
+    /// Meant for one subscription only.
+    pub to: Option<Uuid>,
+}
+
+impl Entry {
+    /// What tells whether two publishes under one key are the same: a digest of everything but the key.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut part = |bytes: Option<&[u8]>| {
+            // Each part is led by its length, so that moving a byte from one field to the next changes the digest.
+            digest.update(bytes.map_or(u64::MAX, |b| b.len() as u64).to_be_bytes());
+            digest.update(bytes.unwrap_or_default());
+        };
+        let micros = |at: &Timestamp| at.as_microsecond().to_be_bytes();
+        part(Some(self.topic.as_str().as_bytes()));
+        part(self.object.as_ref().map(|object| object.as_str().as_bytes()));
+        part(Some(self.payload.as_str().as_bytes()));
+        part(Some(self.metadata.as_str().as_bytes()));
+        part(self.occurred_at.as_ref().map(micros).as_ref().map(|bytes| &bytes[..]));
+        part(self.not_before.as_ref().map(micros).as_ref().map(|bytes| &bytes[..]));
+        part(self.to.as_ref().map(|to| &to.as_bytes()[..]));
+        digest.finalize().into()
+    }
+
+    /// About how much room it takes.
+    pub fn bytes(&self) -> usize {
+        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
+        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+    }
+}
+
+/// What publishing one event answers. `seq` is none while the event is delayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Appended {
+    /// The event's identity.
+    pub id: EventId,
+    /// Its place in the log.
+    pub seq: Option<Seq>,
+    /// The place of the preceding event of the same object.
+    pub prev: Option<Seq>,
+    /// Was it stored before, under the same key?
+    #[serde(skip)]
+    pub repeated: bool,
+}
+
+/// An event in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// Its place in the log: the one order everybody sees.
+    pub seq: Seq,
+    /// The place of the preceding event of the same object, always smaller; none for the first one in the log.
+    pub prev: Option<Seq>,
+    /// Its public identity.
+    pub id: EventId,
+    /// What kind of thing happened.
+    pub topic: Topic,
+    /// What it is about.
+    pub object: Option<ObjectKey>,
+    /// The content.
+    pub payload: Json,
+    /// What is said about it: a JSON object.
+    pub metadata: Json,
+    /// When it happened.
+    pub occurred_at: Timestamp,
+    /// When it entered the log, by the store's clock; never decreases along the log.
+    pub recorded_at: Timestamp,
+    /// Meant for one subscription only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Uuid>,
+}
+
+impl Event {
+    /// About how much room it takes.
+    pub fn bytes(&self) -> usize {
+        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
+        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+    }
+}
+
+/// A delayed event that waits for its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// Its public identity, kept when it enters the log.
+    pub id: EventId,
+    /// What kind of thing happened.
+    pub topic: Topic,
+    /// What it is about.
+    pub object: Option<ObjectKey>,
+    /// The content.
+    pub payload: Json,
+    /// What is said about it: a JSON object.
+    pub metadata: Json,
+    /// When it happened.
+    pub occurred_at: Timestamp,
+    /// Enters the log no earlier than this.
+    pub not_before: Timestamp,
+    /// Meant for one subscription only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Uuid>,
+}
+
+/// An event, wherever it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is in the log.
+    Logged(Event),
+    /// It waits for its time.
+    Pending(Pending),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field_refused(event: NewEvent) -> String {
+        event.check().unwrap_err().field
+    }
+
+    #[test]
+    fn a_refusal_names_the_field() {
+        assert_eq!(field_refused(NewEvent::new("")), "topic");
+        assert_eq!(field_refused(NewEvent::new("a").object("")), "object");
+        assert_eq!(field_refused(NewEvent::new("a").payload_json("{")), "payload");
+        assert_eq!(field_refused(NewEvent::new("a").metadata_json("[]")), "metadata");
+        assert_eq!(field_refused(NewEvent::new("a").key("")), "key");
+        let long = format!("\"{}\"", "x".repeat(EVENT_BYTES_MAX));
+        assert_eq!(field_refused(NewEvent::new("a").payload_json(&long)), "payload");
+        assert_eq!(field_refused(NewEvent::new("a").occurred_at(Timestamp::MIN)), "occurred_at");
+    }
+
+    #[test]
+    fn a_fault_in_a_batch_is_named_with_its_place() {
+        let batch = vec![NewEvent::new("a"), NewEvent::new("b..c")];
+        assert_eq!(NewEvent::check_all(batch).unwrap_err().field, "events[1].topic");
+        let batch = vec![NewEvent::new("a"); BATCH_MAX + 1];
+        assert_eq!(NewEvent::check_all(batch).unwrap_err().field, "events");
+    }
+
+    #[test]
+    fn a_fingerprint_ignores_the_key_and_blanks_and_sees_everything_else() {
+        let base = NewEvent::new("a").payload_json("{\"x\":1}");
+        let print = |event: NewEvent| event.check().unwrap().fingerprint();
+        assert_eq!(print(base.clone().key("k")), print(base.clone().payload_json(" { \"x\": 1 } ")));
+        let at = Timestamp::from_second(1).unwrap();
+        for other in [
+            base.clone().object("o"),
+            base.clone().payload_json("{\"x\":2}"),
+            base.clone().metadata_json("{\"x\":1}"),
+            base.clone().occurred_at(at),
+            base.clone().not_before(at),
+            base.clone().to(Uuid::max()),
+            NewEvent::new("b").payload_json("{\"x\":1}"),
+        ] {
+            assert_ne!(print(base.clone()), print(other));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Is this JSON one that every engine can keep?
+//!
+//! Postgres' `jsonb` refuses some JSON that is well-formed: `\u0000`, lone surrogates, numbers beyond its `numeric`.
+//! One such payload would fail every other event gathered into the same commit, so it is refused at the door, for
+//! every engine alike. What passes is kept without the blanks between its tokens: shorter, and a single line.
+
+use crate::error::Invalid;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// How deeply arrays and objects may be nested.
+pub const DEPTH_MAX: usize = 64;
+/// How many digits a number may have on either side of its point when written out without an exponent.
+/// Every double fits; `1e131071` (eight bytes in, 131 kB out) does not.
+pub const DIGITS_MAX: i64 = 400;
+
+/// A JSON value as text: well-formed, without blanks, accepted by every engine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Json(Box<str>);
+
+impl Json {
+    /// The value `null`.
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// The value `{}`.
+    pub fn empty_object() -> Self {
+        Self("{}".into())
+    }
+
+    /// Checks text from outside; `field` is named in the refusal.
+    pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
+        serde_json::from_str::<&RawValue>(text)
+            .map_err(|error| Invalid::new(field, format!("is not JSON: {error}")))?;
+        match compact(text) {
+            Ok(Cow::Borrowed(text)) => Ok(Self(text.into())),
+            Ok(Cow::Owned(text)) => Ok(Self(text.into())),
+            Err(reason) => Err(Invalid::new(field, reason)),
+        }
+    }
+
+    /// Checks a Rust value.
+    pub fn of(field: &str, value: &impl Serialize) -> Result<Self, Invalid> {
+        let text = serde_json::to_string(value)
+            .map_err(|error| Invalid::new(field, format!("cannot be written as JSON: {error}")))?;
+        Self::parse(field, &text)
+    }
+
+    /// A value read back from a store, which let only valid ones in.
+    pub fn stored(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text of the value.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Is it a JSON object?
+    pub fn is_object(&self) -> bool {
+        self.0.starts_with('{')
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_json::from_str::<&RawValue>(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// One pass over well-formed JSON: refuses what some engine cannot keep, and drops blanks between tokens.
+fn compact(text: &str) -> Result<Cow<'_, str>, String> {
+    let bytes = text.as_bytes();
+    let mut depth = 0;
+    let mut kept = String::new();
+    let mut copied_to = 0; // everything before this is in `kept` or was blank
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => at = string_end(bytes, at)?,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(format!("is nested more than {DEPTH_MAX} levels deep; flatten it"));
+                }
+                at += 1;
+            }
+            b'}' | b']' => {
+                depth -= 1;
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => at = number_end(bytes, at)?,
+            b' ' | b'\t' | b'\n' | b'\r' => {
+                kept.push_str(&text[copied_to..at]);
+                while at < bytes.len() && matches!(bytes[at], b' ' | b'\t' | b'\n' | b'\r') {
+                    at += 1;
+                }
+                copied_to = at;
+            }
+            _ => at += 1,
+        }
+    }
+    if copied_to == 0 {
+        return Ok(Cow::Borrowed(text));
+    }
+    kept.push_str(&text[copied_to..]);
+    Ok(Cow::Owned(kept))
+}
+
+/// The position after the string that opens at `at`.
+fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
+    at += 1;
+    let mut high_surrogate_open = false;
+    loop {
+        let unit = match bytes[at] {
+            b'\\' if bytes[at + 1] == b'u' => {
+                let digits = std::str::from_utf8(&bytes[at + 2..at + 6]).unwrap_or_default();
+                let unit = u16::from_str_radix(digits, 16).map_err(|_| "has a broken \\u escape".to_string())?;
+                at += 6;
+                unit
+            }
+            b'\\' => {
+                at += 2;
+                u16::from(b'\\')
+            }
+            other => {
+                at += 1;
+                u16::from(other)
+            }
+        };
+        let is_low = (0xDC00..0xE000).contains(&unit);
+        if high_surrogate_open != is_low {
+            return Err("has a lone surrogate in a \\u escape; write both halves of the pair, or the character".into());
+        }
+        high_surrogate_open = (0xD800..0xDC00).contains(&unit);
+        // Only an escape can be zero: a raw control character in a string is not JSON.
+        if unit == 0 {
+            return Err("contains \\u0000, which not every store can keep; remove it".into());
+        }
+        if unit == u16::from(b'"') && bytes[at - 1] == b'"' {
+            return Ok(at);
+        }
+    }
+}
+
+/// The position after the number that begins at `at`.
+fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
+    let start = at;
+    while at < bytes.len() && matches!(bytes[at], b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
+        at += 1;
+    }
+    let text = std::str::from_utf8(&bytes[start..at]).unwrap_or_default();
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i64 = exponent.parse().unwrap_or(i64::from(i32::MAX));
+    let mantissa = mantissa.trim_start_matches('-');
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let before = (whole.len() as i64).saturating_add(exponent);
+    let after = (fraction.len() as i64).saturating_sub(exponent);
+    if before > DIGITS_MAX || after > DIGITS_MAX {
+        return Err(format!(
+            "has a number of more than {DIGITS_MAX} digits when written out; send it as a string"
+        ));
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Json::parse("payload", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn blanks_between_tokens_go_and_blanks_in_strings_stay() {
+        let json = Json::parse("payload", " { \"a b\" : [ 1 ,\n 2.50 ] , \"c\\\" \" : null }\n").unwrap();
+        assert_eq!(json.as_str(), "{\"a b\":[1,2.50],\"c\\\" \":null}");
+    }
+
+    #[test]
+    fn what_jsonb_refuses_is_refused_at_the_door() {
+        assert!(refusal(r#""a\u0000b""#).contains("\\u0000"));
+        assert!(refusal(r#""\ud800""#).contains("surrogate"));
+        assert!(refusal(r#""\ud800x""#).contains("surrogate"));
+        assert!(refusal(r#""\udc00""#).contains("surrogate"));
+        assert!(refusal(r#""\ud800\ud800""#).contains("surrogate"));
+        assert!(refusal("1e400000").contains("digits"));
+        assert!(refusal("[1e-400000]").contains("digits"));
+        assert!(refusal("1e99999999999999999999").contains("digits"));
+    }
+
+    #[test]
+    fn what_jsonb_takes_is_kept_as_it_is() {
+        for good in
+            [r#""\ud83d\ude00""#, r#""\\u0000""#, "4.9406564584124654e-324", "1.7976931348623157e308", "-0", "true"]
+        {
+            assert_eq!(Json::parse("payload", good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded_and_the_check_does_not_recurse() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(Json::parse("payload", &nested(64)).is_ok());
+        assert!(refusal(&nested(65)).contains("nested"));
+        assert!(refusal(&nested(500_000)).contains("nested"));
+    }
+
+    #[test]
+    fn broken_json_is_named_as_such() {
+        for bad in ["", "{", "{\"a\":}", "nul", "1 2", "\"\\u00\""] {
+            assert!(refusal(bad).contains("is not JSON"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The pure part of Ensue: what an event is, what the log promises, and every decision about them.
+//!
+//! Nothing here reads a clock, opens a file, talks to a network or spawns a task: time and stored facts are
+//! arguments, decisions are return values. Engines (`ensue-stores`) make the decisions durable; the loops
+//! (`ensue`) carry them out. A test in `tests/purity.rs` keeps it so.
+//!
+//! | question | file |
+//! |---|---|
+//! | What may a topic or an object be called? | [`key`] |
+//! | What is an event, before and after it is logged? | [`event`] |
+//! | Is this JSON one that every engine can keep? | [`json`] |
+//! | How does an id tell its time? | [`id`] |
+//! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
+//! | Is this log whole? | [`chain`] |
+//! | Which events does a reader want? | [`filter`] |
+//! | What may be forgotten? | [`retention`] |
+//! | What must an engine be able to do? | [`store`] |
+//! | What can go wrong, and what should one do then? | [`error`] |
+
+pub mod chain;
+pub mod error;
+pub mod event;
+pub mod filter;
+pub mod id;
+pub mod json;
+pub mod key;
+pub mod plan;
+pub mod retention;
+pub mod store;
+
+pub use error::{Invalid, StoreError};
+pub use event::{Appended, Entry, Event, Fact, Found, NewEvent, Pending, Seq};
+pub use filter::Filter;
+pub use id::EventId;
+pub use jiff::Timestamp;
+pub use json::Json;
+pub use key::{IdempotencyKey, ObjectKey, Topic};
+pub use store::Store;

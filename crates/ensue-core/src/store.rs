@@ -1,0 +1,127 @@
+//! What must an engine be able to do?
+//!
+//! The port between the loops and the engines, in verbs of the domain. Every change that must be atomic is one verb.
+//! `ensue-conformance` has the suite that any engine must pass, and the model that says what each verb means.
+
+use crate::error::StoreError;
+use crate::event::{Appended, Entry, Event, Found, Pending, Seq};
+use crate::filter::Filter;
+use crate::id::EventId;
+use crate::key::ObjectKey;
+use crate::retention::Bounds;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// How far one filtered read looks before it answers with what it has.
+pub const SCAN_MAX: u64 = 10_000;
+/// How many bytes of events one page holds at most (but always one event).
+pub const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// What to read: at most `limit` events after `after` that `filter` matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read {
+    /// Events after this place; 0 for all.
+    pub after: Seq,
+    /// At most this many, at least 1.
+    pub limit: usize,
+    /// Only those.
+    pub filter: Filter,
+}
+
+/// A page of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In `seq` order. May be empty although more would follow: the scan is bounded by [`SCAN_MAX`] and
+    /// [`PAGE_BYTES_MAX`].
+    pub events: Vec<Event>,
+    /// Everything up to here was looked at: the `after` of the next read. Never smaller than the `after` given.
+    pub next: Seq,
+}
+
+/// What releasing due events did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Released {
+    /// How many entered the log.
+    pub count: usize,
+    /// The newest `seq` after that.
+    pub last: Seq,
+    /// When the next one is due, if any waits: for a timer, by the store's clock.
+    pub next_due: Option<Timestamp>,
+}
+
+/// What cancelling a delayed event found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It was pending and is gone.
+    Gone,
+    /// It is in the log already, and stays there.
+    AlreadyLogged(Seq),
+    /// No event has this id.
+    Unknown,
+}
+
+/// A durable, gapless, ordered log of events.
+///
+/// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
+/// all or nothing of the call (for [`StoreError::Unavailable`] from `append`: see there).
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// A word for logs and `doctor`: `sqlite`, `postgres`.
+    fn engine(&self) -> &'static str;
+
+    /// Appends one caller's batch: atomic, consecutive, acknowledged when it is on disk. Delayed entries
+    /// (`not_before` in the future) are kept aside until they are due. A repeated key answers as it did first;
+    /// a key used for another event refuses the whole batch with [`StoreError::KeyConflict`]. An engine may gather
+    /// the calls of many callers into one commit. An engine that loses its connection while a call is under way
+    /// finds out whether it was stored before it answers or tries again; where it cannot within its time limit,
+    /// [`StoreError::Unavailable`] leaves that open, and a key makes a repetition safe.
+    async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError>;
+
+    /// Moves up to `limit` delayed events whose time has come into the log, in order of (`not_before`, acceptance).
+    async fn release_due(&self, limit: usize) -> Result<Released, StoreError>;
+
+    /// Reads a page of the log.
+    async fn read(&self, read: Read) -> Result<Page, StoreError>;
+
+    /// The events of one object before `before` (none: from the newest), newest first.
+    async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// The event at a place of the log.
+    async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError>;
+
+    /// The event of an id, in the log or pending.
+    async fn find(&self, id: EventId) -> Result<Option<Found>, StoreError>;
+
+    /// Up to `limit` delayed events in the order in which they will enter the log.
+    async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError>;
+
+    /// Cancels a delayed event that has not entered the log.
+    async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError>;
+
+    /// The oldest and the newest place of the log.
+    async fn bounds(&self) -> Result<Bounds, StoreError>;
+
+    /// The place of the last event recorded before `time` (`first - 1` if there is none): reading after it begins at
+    /// `time`.
+    async fn seq_before(&self, time: Timestamp) -> Result<Seq, StoreError>;
+
+    /// About how many bytes the events in the log take, estimated from a sample.
+    async fn bytes(&self) -> Result<u64, StoreError>;
+
+    /// Forgets events before `keep_from`, the oldest first, at most `limit` of them; answers what is left. Numbers go
+    /// on where they were, even when nothing is left. `prev` of a later event no longer points to what is forgotten.
+    async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError>;
+
+    /// Forgets up to `limit` idempotency keys whose window has passed; answers how many.
+    async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError>;
+
+    /// The store's clock.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// Finishes what was accepted, refuses what comes after, and lets go of the store.
+    async fn close(&self);
+}
+
+/// Any engine.
+pub type SharedStore = Arc<dyn Store>;
