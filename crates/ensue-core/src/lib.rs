@@ -13,6 +13,7 @@
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
+//! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | What must an engine be able to do? | [`store`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
@@ -25,6 +26,7 @@ pub mod id;
 pub mod json;
 pub mod key;
 pub mod plan;
+pub mod recent;
 pub mod retention;
 pub mod store;
 

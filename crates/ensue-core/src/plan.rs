@@ -181,7 +181,7 @@ pub fn check_keys_within(batch: &[Entry]) -> Result<(), StoreError> {
 }
 
 /// An empty batch asks for nothing and is a mistake of its sender.
-pub fn check_not_empty(batch: &[Entry]) -> Result<(), Invalid> {
+pub fn check_not_empty<T>(batch: &[T]) -> Result<(), Invalid> {
     if batch.is_empty() {
         return Err(Invalid::new("events", "is empty; send at least one event"));
     }

@@ -1,1 +1,7 @@
+//! The engines behind the `Store` port: one folder each, one cargo feature each.
 
+pub mod clock;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -1,0 +1,173 @@
+//! How is a planned append carried out?
+
+use super::{delayed, error, read};
+use ensue_core::plan::{self, KEY_WINDOW, Known, KeyRecord, Plan, Tail};
+use ensue_core::recent::Recent;
+use ensue_core::{Appended, Entry, Event, EventId, IdempotencyKey, ObjectKey, Seq, StoreError, Timestamp};
+use rand::RngCore;
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// How many objects' newest events are remembered. Measured over 10,000 objects: a look into the index costs about as
+/// much as the insert itself.
+const HEADS_REMEMBERED: usize = 65_536;
+
+/// The newest event of objects used lately, trusted only while the log still ends where it did when they were noted.
+pub(super) struct Heads {
+    known: Recent<ObjectKey, Seq>,
+    at: Seq,
+}
+
+impl Heads {
+    pub fn new() -> Self {
+        Self { known: Recent::new(HEADS_REMEMBERED), at: 0 }
+    }
+
+    /// Forgets everything if somebody else has appended, or what was noted was rolled back.
+    pub fn trust_only_at(&mut self, tail: Seq) {
+        if self.at != tail {
+            self.known.clear();
+            self.at = tail;
+        }
+    }
+}
+
+/// What the plan asks for, from a connection that holds the write lock.
+pub(super) struct SqliteKnown<'c> {
+    pub connection: &'c Connection,
+    pub heads: &'c mut Heads,
+    pub first: Seq,
+    pub now: Timestamp,
+}
+
+impl Known for SqliteKnown<'_> {
+    fn key(&mut self, key: &IdempotencyKey) -> Result<Option<KeyRecord>, StoreError> {
+        let horizon = (self.now - KEY_WINDOW).as_microsecond();
+        self.connection
+            .prepare_cached("SELECT fingerprint, id, seq, prev FROM ensue_keys WHERE key = ?1 AND recorded_at > ?2")
+            .and_then(|mut statement| {
+                statement
+                    .query_row(params![key.as_str(), horizon], |row| {
+                        let place = |seq: Option<i64>| seq.map(|seq| seq as Seq);
+                        Ok(KeyRecord {
+                            fingerprint: row.get(0)?,
+                            answer: Appended {
+                                id: EventId(read::uuid_of(row, 1)?),
+                                seq: place(row.get(2)?),
+                                prev: place(row.get(3)?),
+                                repeated: false,
+                            },
+                        })
+                    })
+                    .optional()
+            })
+            .map_err(error::of_write)
+    }
+
+    fn head(&mut self, object: &ObjectKey) -> Result<Option<Seq>, StoreError> {
+        let known = match self.heads.known.get(object) {
+            Some(seq) => Some(seq),
+            None => self
+                .connection
+                .prepare_cached("SELECT seq FROM ensue_events WHERE object = ?1 ORDER BY seq DESC LIMIT 1")
+                .and_then(|mut statement| {
+                    statement.query_row([object.as_str()], |row| row.get::<_, i64>(0)).optional()
+                })
+                .map_err(error::of_write)?
+                .map(|seq| seq as Seq),
+        };
+        // A head that was trimmed since it was noted is none.
+        Ok(known.filter(|seq| *seq >= self.first))
+    }
+
+    fn random(&mut self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        rand::rng().fill_bytes(&mut bytes);
+        bytes
+    }
+}
+
+/// Appends one caller's batch inside an open write transaction. With an error of the plan nothing was written.
+pub(super) fn append(
+    connection: &Connection,
+    heads: &mut Heads,
+    clock: Timestamp,
+    batch: Vec<Entry>,
+) -> Result<Vec<Appended>, StoreError> {
+    let (first, tail) = read::ends(connection).map_err(error::of_write)?;
+    append_at(connection, heads, clock, first, tail, batch).map(|(answers, _)| answers)
+}
+
+/// The same for a caller who already knows where the log begins and ends; answers where it ends now.
+pub(super) fn append_at(
+    connection: &Connection,
+    heads: &mut Heads,
+    clock: Timestamp,
+    first: Seq,
+    tail: Tail,
+    batch: Vec<Entry>,
+) -> Result<(Vec<Appended>, Tail), StoreError> {
+    heads.trust_only_at(tail.seq);
+    let now = tail.record_time(clock);
+    let plan = plan::append(batch, now, tail, &mut SqliteKnown { connection, heads, first, now })?;
+    let tail = match plan.events.last() {
+        Some(event) => Tail { seq: event.seq, recorded_at: event.recorded_at },
+        None => tail,
+    };
+    write(connection, heads, &plan, now).map_err(error::of_write)?;
+    Ok((plan.answers, tail))
+}
+
+fn write(connection: &Connection, heads: &mut Heads, plan: &Plan, now: Timestamp) -> rusqlite::Result<()> {
+    insert_events(connection, heads, &plan.events)?;
+    for pending in &plan.delayed {
+        delayed::insert(connection, pending)?;
+    }
+    for (key, record) in &plan.keys {
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO ensue_keys (key, fingerprint, id, seq, prev, recorded_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                key.as_str(),
+                record.fingerprint,
+                record.answer.id.0.as_bytes(),
+                record.answer.seq.map(|seq| seq as i64),
+                record.answer.prev.map(|seq| seq as i64),
+                now.as_microsecond(),
+            ])?;
+    }
+    Ok(())
+}
+
+/// Inserts planned events at the end of the log and notes the heads they make.
+pub(super) fn insert_events(connection: &Connection, heads: &mut Heads, events: &[Event]) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO ensue_events
+         (seq, prev, id, topic, object, payload, metadata, occurred_at, recorded_at, to_subscription)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    for event in events {
+        let metadata = Some(event.metadata.as_str()).filter(|metadata| *metadata != "{}");
+        let occurred_at = Some(event.occurred_at).filter(|at| *at != event.recorded_at);
+        insert.execute(params![
+            event.seq as i64,
+            event.prev.map(|seq| seq as i64),
+            event.id.0.as_bytes(),
+            event.topic.as_str(),
+            event.object.as_ref().map(ObjectKey::as_str),
+            event.payload.as_str(),
+            metadata,
+            occurred_at.map(|at| at.as_microsecond()),
+            event.recorded_at.as_microsecond(),
+            event.to.as_ref().map(uuid::Uuid::as_bytes),
+        ])?;
+        if let Some(object) = &event.object {
+            heads.known.insert(object.clone(), event.seq);
+        }
+    }
+    if let Some(event) = events.last() {
+        heads.at = event.seq;
+    }
+    Ok(())
+}

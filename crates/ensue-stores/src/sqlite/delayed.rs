@@ -1,0 +1,126 @@
+//! Where do delayed events wait?
+
+use super::read::{self, json_of, time_of, to_of, uuid_of};
+use super::writer::Changing;
+use ensue_core::store::{Cancelled, Released};
+use ensue_core::{EventId, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic, plan};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+macro_rules! select_delayed {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, topic, object, payload, metadata, occurred_at, not_before, to_subscription, seq FROM ensue_delayed ",
+            $rest
+        )
+    };
+}
+
+/// Where an event that was once delayed is now.
+pub(super) enum Place {
+    Pending(Pending),
+    Logged(Seq),
+}
+
+fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
+    Ok(Pending {
+        id: EventId(uuid_of(row, 0)?),
+        topic: Topic::stored(row.get_ref(1)?.as_str()?),
+        object: row.get_ref(2)?.as_str_or_null()?.map(ObjectKey::stored),
+        payload: Json::stored(row.get::<_, String>(3)?),
+        metadata: json_of(row, 4)?,
+        occurred_at: time_of(row.get(5)?),
+        not_before: time_of(row.get(6)?),
+        to: to_of(row, 7)?,
+    })
+}
+
+pub(super) fn insert(connection: &Connection, pending: &Pending) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO ensue_delayed (id, not_before, topic, object, payload, metadata, occurred_at, to_subscription)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            pending.id.0.as_bytes(),
+            pending.not_before.as_microsecond(),
+            pending.topic.as_str(),
+            pending.object.as_ref().map(ObjectKey::as_str),
+            pending.payload.as_str(),
+            pending.metadata.as_str(),
+            pending.occurred_at.as_microsecond(),
+            pending.to.as_ref().map(uuid::Uuid::as_bytes),
+        ])?;
+    Ok(())
+}
+
+fn next_due(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    connection
+        .prepare_cached("SELECT not_before FROM ensue_delayed WHERE seq IS NULL ORDER BY not_before, accepted LIMIT 1")?
+        .query_row([], |row| row.get(0).map(time_of))
+        .optional()
+}
+
+/// The answer to a release if nothing is due.
+pub(super) fn nothing_due(connection: &Connection, clock: Timestamp) -> rusqlite::Result<Option<Released>> {
+    let (_, tail) = read::ends(connection)?;
+    let next_due = next_due(connection)?;
+    if next_due.is_some_and(|due| due <= tail.record_time(clock)) {
+        return Ok(None);
+    }
+    Ok(Some(Released { count: 0, last: tail.seq, next_due }))
+}
+
+/// Moves what is due into the log.
+pub(super) fn release(changing: &mut Changing<'_>, limit: usize) -> Result<Released, StoreError> {
+    let (_, tail) = changing.sql(read::ends)?;
+    let now = tail.record_time(changing.clock());
+    let due: Vec<Pending> = changing.sql(|connection| {
+        connection
+            .prepare_cached(select_delayed!("WHERE seq IS NULL AND not_before <= ?1 ORDER BY not_before, accepted LIMIT ?2"))?
+            .query_map(params![now.as_microsecond(), limit as i64], pending_of)?
+            .collect()
+    })?;
+    let events = plan::release(due, now, tail, &mut changing.known()?)?;
+    changing.insert_events(&events)?;
+    changing.sql(|connection| {
+        let mut logged = connection
+            .prepare_cached("UPDATE ensue_delayed SET seq = ?2, payload = NULL, metadata = NULL WHERE id = ?1")?;
+        for event in &events {
+            logged.execute(params![event.id.0.as_bytes(), event.seq as i64])?;
+        }
+        let last = tail.seq + events.len() as Seq;
+        Ok(Released { count: events.len(), last, next_due: next_due(connection)? })
+    })
+}
+
+pub(super) fn pending(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<Pending>> {
+    connection
+        .prepare_cached(select_delayed!("WHERE seq IS NULL ORDER BY not_before, accepted LIMIT ?1"))?
+        .query_map([limit as i64], pending_of)?
+        .collect()
+}
+
+pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Place>> {
+    connection
+        .prepare_cached(select_delayed!("WHERE id = ?1"))?
+        .query_row([id.0.as_bytes()], |row| match row.get::<_, Option<i64>>(8)? {
+            Some(seq) => Ok(Place::Logged(seq as Seq)),
+            None => pending_of(row).map(Place::Pending),
+        })
+        .optional()
+}
+
+pub(super) fn cancel(changing: &mut Changing<'_>, id: EventId) -> Result<Cancelled, StoreError> {
+    changing.sql(|connection| {
+        let gone = connection
+            .prepare_cached("DELETE FROM ensue_delayed WHERE id = ?1 AND seq IS NULL")?
+            .execute([id.0.as_bytes()])?;
+        if gone > 0 {
+            return Ok(Cancelled::Gone);
+        }
+        Ok(match read::find(connection, id)? {
+            Some(ensue_core::Found::Logged(event)) => Cancelled::AlreadyLogged(event.seq),
+            Some(ensue_core::Found::Pending(_)) | None => Cancelled::Unknown,
+        })
+    })
+}

@@ -1,0 +1,214 @@
+//! The embedded engine: one SQLite file, one writer thread, nothing else to run.
+//!
+//! | question | file |
+//! |---|---|
+//! | Who writes, and how do many callers share one commit? | [`writer`] |
+//! | How is a planned append carried out? | [`append`] |
+//! | How do user statements and publishes become one commit? | [`transaction`] |
+//! | How is the log read without holding up the writer? | [`read`], [`readers`] |
+//! | Where do delayed events wait? | [`delayed`] |
+//! | How is the old end of the log forgotten? | [`trim`] |
+//! | What do the tables look like? | [`schema`] |
+//! | Who else has this file open? | [`lock`] |
+//! | What does an error of SQLite mean for us? | [`error`] |
+
+mod append;
+mod delayed;
+mod error;
+mod lock;
+mod read;
+mod readers;
+mod schema;
+mod transaction;
+mod trim;
+mod writer;
+
+pub use rusqlite;
+pub use transaction::{OwnTransaction, Transaction, TransactionError, WriteTicket};
+
+use crate::clock::{self, Clock};
+use async_trait::async_trait;
+use ensue_core::retention::Bounds;
+use ensue_core::store::{Cancelled, Page, Read, Released};
+use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
+use readers::Readers;
+use std::path::{Path, PathBuf};
+use writer::Writer;
+
+/// How to open the embedded store.
+#[derive(Clone, Default)]
+pub struct SqliteOptions {
+    /// Where to read the time; the machine's clock unless told.
+    pub clock: Option<Clock>,
+    /// Only look: takes no lock, changes nothing, works beside the process that writes.
+    pub read_only: bool,
+}
+
+/// The embedded store.
+pub struct SqliteStore {
+    /// None for a store in memory.
+    path: Option<PathBuf>,
+    clock: Clock,
+    /// None when opened to look only.
+    writer: Option<Writer>,
+    /// None for a store in memory, which is read on its writer's connection.
+    readers: Option<Readers>,
+}
+
+impl SqliteStore {
+    /// Opens the store in this file, making it if it is not there; `:memory:` for one that lives as long as the
+    /// process.
+    pub async fn open(path: &str, options: SqliteOptions) -> Result<Self, StoreError> {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || Self::open_blocking(&path, options))
+            .await
+            .map_err(|error| StoreError::Engine(format!("opening the store was interrupted: {error}")))?
+    }
+
+    fn open_blocking(path: &str, options: SqliteOptions) -> Result<Self, StoreError> {
+        schema::check_library_version()?;
+        let clock = options.clock.unwrap_or_else(clock::system);
+        if path == ":memory:" {
+            if options.read_only {
+                return Err(StoreError::Unsupported("a store in memory cannot be opened to look only".into()));
+            }
+            let mut connection = schema::connect_memory()?;
+            schema::migrate(&mut connection)?;
+            let writer = Writer::start(connection, clock.clone(), None)?;
+            return Ok(Self { path: None, clock, writer: Some(writer), readers: None });
+        }
+        let path = lock::absolute(Path::new(path))?;
+        let writer = if options.read_only {
+            schema::check_readable(&path)?;
+            None
+        } else {
+            let lock = lock::Lock::take(&path)?;
+            let mut connection = schema::connect_writer(&path)?;
+            schema::migrate(&mut connection)?;
+            Some(Writer::start(connection, clock.clone(), Some(lock))?)
+        };
+        let readers = Some(Readers::new(path.clone()));
+        Ok(Self { path: Some(path), clock, writer, readers })
+    }
+
+    /// The process that has the file open for writing, if any: for `doctor`.
+    pub fn lock_holder(path: &str) -> Result<Option<String>, StoreError> {
+        lock::holder(&lock::absolute(Path::new(path))?)
+    }
+
+    /// Runs your statements and publishes as one commit on the writer's thread.
+    pub async fn transaction<T, F>(&self, work: F) -> Result<(T, Vec<Appended>), TransactionError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
+    {
+        self.writer()?.run(move |writing| transaction::run(writing, work)).await?
+    }
+
+    /// A turn at the write lock for a connection of your own.
+    pub async fn write_ticket(&self) -> Result<WriteTicket, StoreError> {
+        let path = self.path.clone().ok_or_else(|| {
+            StoreError::Unsupported("a store in memory has one connection only; use `transaction` instead".into())
+        })?;
+        let turn = self.writer()?.turn().await?;
+        Ok(WriteTicket::new(turn, path, self.clock.clone()))
+    }
+
+    fn writer(&self) -> Result<&Writer, StoreError> {
+        self.writer.as_ref().ok_or_else(|| {
+            StoreError::Unsupported("the store was opened to look only; open it for writing to change it".into())
+        })
+    }
+
+    /// Looks at one snapshot of the store.
+    async fn look<T, F>(&self, look: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        match &self.readers {
+            Some(readers) => readers.look(look).await,
+            None => self.writer()?.run(move |writing| look(writing.connection()).map_err(error::of_read)).await?,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn engine(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+        ensue_core::plan::check_not_empty(&batch)?;
+        self.writer()?.append(batch).await
+    }
+
+    async fn release_due(&self, limit: usize) -> Result<Released, StoreError> {
+        let now = (self.clock)();
+        // Looked at from a reader first: an idle system takes no write lock.
+        let idle = self.look(move |connection| delayed::nothing_due(connection, now)).await?;
+        match idle {
+            Some(released) => Ok(released),
+            None => self.writer()?.run(move |writing| writing.change(|changing| delayed::release(changing, limit))).await?,
+        }
+    }
+
+    async fn read(&self, read: Read) -> Result<Page, StoreError> {
+        self.look(move |connection| read::page(connection, &read)).await
+    }
+
+    async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let object = object.clone();
+        self.look(move |connection| read::chain(connection, &object, before, limit)).await
+    }
+
+    async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        self.look(move |connection| read::event(connection, seq)).await
+    }
+
+    async fn find(&self, id: EventId) -> Result<Option<Found>, StoreError> {
+        self.look(move |connection| read::find(connection, id)).await
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
+        self.look(move |connection| delayed::pending(connection, limit)).await
+    }
+
+    async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
+        self.writer()?.run(move |writing| writing.change(|changing| delayed::cancel(changing, id))).await?
+    }
+
+    async fn bounds(&self) -> Result<Bounds, StoreError> {
+        self.look(read::bounds).await
+    }
+
+    async fn seq_before(&self, time: Timestamp) -> Result<Seq, StoreError> {
+        self.look(move |connection| read::seq_before(connection, time)).await
+    }
+
+    async fn bytes(&self) -> Result<u64, StoreError> {
+        self.look(read::bytes).await
+    }
+
+    async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {
+        self.writer()?.run(move |writing| writing.change(|changing| trim::trim(changing, keep_from, limit))).await?
+    }
+
+    async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError> {
+        self.writer()?.run(move |writing| writing.change(|changing| trim::purge_keys(changing, limit))).await?
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok((self.clock)())
+    }
+
+    async fn close(&self) {
+        if let Some(readers) = &self.readers {
+            readers.close();
+        }
+        if let Some(writer) = &self.writer {
+            writer.close().await;
+        }
+    }
+}

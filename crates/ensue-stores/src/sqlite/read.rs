@@ -1,0 +1,229 @@
+//! How is the log read?
+
+use super::delayed;
+use ensue_core::plan::Tail;
+use ensue_core::retention::Bounds;
+use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX};
+use ensue_core::{Event, EventId, Filter, Found, Json, ObjectKey, Seq, Timestamp, Topic};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
+
+/// How many events the size of the log is estimated from.
+const SAMPLE_EVENTS: u64 = 1_000;
+
+macro_rules! select_events {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, prev, id, topic, object, payload, metadata, occurred_at, recorded_at, to_subscription FROM ensue_events ",
+            $rest
+        )
+    };
+}
+
+pub(super) fn time_of(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MIN)
+}
+
+pub(super) fn uuid_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {
+    let bytes: [u8; 16] = row.get(column)?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+pub(super) fn json_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Json> {
+    Ok(row.get::<_, Option<String>>(column)?.map_or_else(Json::empty_object, Json::stored))
+}
+
+pub(super) fn to_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uuid>> {
+    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(Uuid::from_bytes))
+}
+
+fn event_of(row: &Row<'_>) -> rusqlite::Result<Event> {
+    let recorded_at = time_of(row.get(8)?);
+    Ok(Event {
+        seq: row.get::<_, i64>(0)? as Seq,
+        prev: row.get::<_, Option<i64>>(1)?.map(|seq| seq as Seq),
+        id: EventId(uuid_of(row, 2)?),
+        topic: Topic::stored(row.get_ref(3)?.as_str()?),
+        object: row.get_ref(4)?.as_str_or_null()?.map(ObjectKey::stored),
+        payload: Json::stored(row.get::<_, String>(5)?),
+        metadata: json_of(row, 6)?,
+        occurred_at: row.get::<_, Option<i64>>(7)?.map_or(recorded_at, time_of),
+        recorded_at,
+        to: to_of(row, 9)?,
+    })
+}
+
+/// What retention took: the newest forgotten place and its time.
+fn trimmed(connection: &Connection) -> rusqlite::Result<Tail> {
+    connection
+        .prepare_cached("SELECT trimmed_to, trimmed_recorded_at FROM ensue_log_state")?
+        .query_row([], |row| Ok(Tail { seq: row.get::<_, i64>(0)? as Seq, recorded_at: time_of(row.get(1)?) }))
+}
+
+/// Where the log ends, and where it begins.
+pub(super) fn ends(connection: &Connection) -> rusqlite::Result<(Seq, Tail)> {
+    let trimmed = trimmed(connection)?;
+    let newest = connection
+        .prepare_cached("SELECT seq, recorded_at FROM ensue_events ORDER BY seq DESC LIMIT 1")?
+        .query_row([], |row| Ok(Tail { seq: row.get::<_, i64>(0)? as Seq, recorded_at: time_of(row.get(1)?) }))
+        .optional()?;
+    Ok((trimmed.seq + 1, newest.unwrap_or(trimmed)))
+}
+
+pub(super) fn bounds(connection: &Connection) -> rusqlite::Result<Bounds> {
+    let (first, tail) = ends(connection)?;
+    Ok(Bounds { first, last: tail.seq })
+}
+
+pub(super) fn page(connection: &Connection, read: &Read) -> rusqlite::Result<Page> {
+    let last = bounds(connection)?.last;
+    if read.after >= last {
+        return Ok(Page { events: Vec::new(), next: read.after });
+    }
+    match &read.filter.object {
+        Some(object) => page_of_object(connection, read, object, last),
+        None => page_of_range(connection, read, last),
+    }
+}
+
+fn page_of_range(connection: &Connection, read: &Read, last: Seq) -> rusqlite::Result<Page> {
+    // An empty stretch before the first event is not worth looking at.
+    let after = read.after.max(bounds(connection)?.first - 1);
+    let end = last.min(after.saturating_add(SCAN_MAX));
+    let mut statement = connection.prepare_cached(select_events!("WHERE seq > ?1 AND seq <= ?2 ORDER BY seq"))?;
+    let mut rows = statement.query(params![after as i64, end as i64])?;
+    let mut filling = Filling::new(read);
+    while let Some(row) = rows.next()? {
+        if !filling.take(row, &read.filter)? {
+            return Ok(filling.stopped_early(read.after));
+        }
+    }
+    Ok(Page { events: filling.events, next: end })
+}
+
+fn page_of_object(connection: &Connection, read: &Read, object: &ObjectKey, last: Seq) -> rusqlite::Result<Page> {
+    let mut statement =
+        connection.prepare_cached(select_events!("WHERE object = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"))?;
+    let mut rows = statement.query(params![object.as_str(), read.after as i64, SCAN_MAX as i64])?;
+    let mut filling = Filling::new(read);
+    let mut looked_at = 0;
+    let mut last_looked_at = read.after;
+    while let Some(row) = rows.next()? {
+        if !filling.take(row, &read.filter)? {
+            return Ok(filling.stopped_early(last_looked_at));
+        }
+        looked_at += 1;
+        last_looked_at = row.get::<_, i64>(0)? as Seq;
+    }
+    let next = if looked_at == SCAN_MAX { last_looked_at } else { last };
+    Ok(Page { events: filling.events, next })
+}
+
+/// A page while it fills up.
+struct Filling {
+    events: Vec<Event>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Filling {
+    fn new(read: &Read) -> Self {
+        Self { events: Vec::new(), bytes: 0, limit: read.limit }
+    }
+
+    /// Looks at a row; false if the page has no room for it.
+    fn take(&mut self, row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
+        if self.events.len() >= self.limit {
+            return Ok(false);
+        }
+        // The topic is looked at before the row is copied.
+        if let Some(topic) = &filter.topic
+            && !ensue_core::key::is_under(topic.as_str(), row.get_ref(3)?.as_str()?)
+        {
+            return Ok(true);
+        }
+        let event = event_of(row)?;
+        if !self.events.is_empty() && self.bytes + event.bytes() > PAGE_BYTES_MAX {
+            return Ok(false);
+        }
+        self.bytes += event.bytes();
+        self.events.push(event);
+        Ok(true)
+    }
+
+    fn stopped_early(self, looked_at: Seq) -> Page {
+        let next = self.events.last().map_or(looked_at, |event| event.seq);
+        Page { events: self.events, next }
+    }
+}
+
+pub(super) fn chain(
+    connection: &Connection,
+    object: &ObjectKey,
+    before: Option<Seq>,
+    limit: usize,
+) -> rusqlite::Result<Vec<Event>> {
+    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
+    connection
+        .prepare_cached(select_events!("WHERE object = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"))?
+        .query_map(params![object.as_str(), before, limit as i64], event_of)?
+        .collect()
+}
+
+pub(super) fn event(connection: &Connection, seq: Seq) -> rusqlite::Result<Option<Event>> {
+    let Ok(seq) = i64::try_from(seq) else { return Ok(None) };
+    connection.prepare_cached(select_events!("WHERE seq = ?1"))?.query_row([seq], event_of).optional()
+}
+
+/// An id tells when it was recorded to the millisecond, and recorded times never decrease along the log.
+pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Found>> {
+    match delayed::find(connection, id)? {
+        Some(delayed::Place::Pending(pending)) => return Ok(Some(Found::Pending(pending))),
+        Some(delayed::Place::Logged(seq)) => return Ok(event(connection, seq)?.map(Found::Logged)),
+        None => {}
+    }
+    let Some(millisecond) = id.time() else { return Ok(None) };
+    let from = seq_before(connection, millisecond)?;
+    let after_it = millisecond.as_microsecond() + 1_000;
+    let mut statement = connection.prepare_cached("SELECT seq, id, recorded_at FROM ensue_events WHERE seq > ?1 ORDER BY seq")?;
+    let mut rows = statement.query([from as i64])?;
+    while let Some(row) = rows.next()? {
+        if row.get::<_, i64>(2)? >= after_it {
+            return Ok(None);
+        }
+        if uuid_of(row, 1)? == id.0 {
+            let seq = row.get::<_, i64>(0)? as Seq;
+            return Ok(event(connection, seq)?.map(Found::Logged));
+        }
+    }
+    Ok(None)
+}
+
+/// A binary search over `seq`, which has no gaps.
+pub(super) fn seq_before(connection: &Connection, time: Timestamp) -> rusqlite::Result<Seq> {
+    let bounds = bounds(connection)?;
+    let mut recorded_at = connection.prepare_cached("SELECT recorded_at FROM ensue_events WHERE seq = ?1")?;
+    let (mut before, mut not_before) = (bounds.first - 1, bounds.last + 1);
+    while before + 1 < not_before {
+        let middle = before + (not_before - before) / 2;
+        let at: i64 = recorded_at.query_row([middle as i64], |row| row.get(0))?;
+        if time_of(at) < time { before = middle } else { not_before = middle }
+    }
+    Ok(before)
+}
+
+pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let bounds = bounds(connection)?;
+    let count = bounds.count();
+    let sample = count.min(SAMPLE_EVENTS);
+    let mut length = connection.prepare_cached(
+        "SELECT octet_length(topic) + coalesce(octet_length(object), 0) + octet_length(payload) + coalesce(octet_length(metadata), 2)
+         FROM ensue_events WHERE seq = ?1",
+    )?;
+    let mut sum = 0;
+    for n in 0..sample {
+        let seq = bounds.first + (u128::from(n) * u128::from(count) / u128::from(sample)) as u64;
+        sum += length.query_row([seq as i64], |row| row.get::<_, i64>(0))? as u64;
+    }
+    Ok(if sample == 0 { 0 } else { (u128::from(sum) * u128::from(count) / u128::from(sample)) as u64 })
+}

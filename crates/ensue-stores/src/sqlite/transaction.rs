@@ -1,0 +1,232 @@
+//! How do user statements and publishes become one commit?
+//!
+//! In SQLite the holder of the write lock numbers events directly: no outbox. [`run`] does it on the writer's thread;
+//! a [`WriteTicket`] lends the turn to a connection of the user's own.
+
+use super::append::{self, Heads};
+use super::writer::{Changing, Turn, Writing};
+use crate::clock::Clock;
+use ensue_core::{Appended, Entry, Invalid, NewEvent, StoreError};
+use rusqlite::{Connection, TransactionState};
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// Why a transaction was rolled back. Nothing of it is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactionError {
+    /// A statement failed.
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    /// The store refused an event, or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The closure asked for it.
+    #[error("{0}")]
+    RolledBack(String),
+    /// The closure panicked.
+    #[error("the transaction's closure panicked: {0}")]
+    Panicked(String),
+}
+
+impl TransactionError {
+    /// Rolls the transaction back for a reason of the application's own.
+    pub fn rollback(reason: impl std::fmt::Display) -> Self {
+        Self::RolledBack(reason.to_string())
+    }
+}
+
+impl From<Invalid> for TransactionError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Store(invalid.into())
+    }
+}
+
+/// An open transaction on the writer: a [`Connection`] for your statements, and [`publish`](Transaction::publish).
+pub struct Transaction<'w> {
+    changing: Changing<'w>,
+    answers: Vec<Appended>,
+    /// Set when a publish failed half-way: such a transaction cannot be committed.
+    failed: Option<StoreError>,
+}
+
+impl Transaction<'_> {
+    /// Publishes with the commit. The answer holds once the transaction has committed.
+    pub fn publish(&mut self, event: NewEvent) -> Result<Appended, TransactionError> {
+        Ok(self.append(vec![event.check()?])?[0])
+    }
+
+    /// Publishes several events, with consecutive `seq`s.
+    pub fn publish_all(&mut self, events: Vec<NewEvent>) -> Result<Vec<Appended>, TransactionError> {
+        Ok(self.append(NewEvent::check_all(events)?)?)
+    }
+
+    fn append(&mut self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+        let appended = self.changing.append(batch);
+        match &appended {
+            Ok(answers) => self.answers.extend(answers),
+            Err(StoreError::KeyConflict { .. } | StoreError::Invalid(_)) => {}
+            Err(error) => self.failed = Some(error.clone()),
+        }
+        appended
+    }
+}
+
+impl Deref for Transaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.changing.writing.connection()
+    }
+}
+
+/// Runs a user's transaction on the writer's thread.
+pub(super) fn run<T>(
+    writing: &mut Writing,
+    work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
+) -> Result<(T, Vec<Appended>), TransactionError> {
+    let mut why_not = None;
+    let result = writing.change(|changing| {
+        let mut transaction = Transaction { changing: Changing { writing: changing.writing }, answers: Vec::new(), failed: None };
+        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut transaction)));
+        let Transaction { answers, failed, .. } = transaction;
+        let outcome = match (worked, failed) {
+            (Ok(Ok(_)), Some(error)) => Err(TransactionError::Store(error)),
+            (Ok(Ok(_)), None) if changing.writing.connection().is_autocommit() => Err(TransactionError::RolledBack(
+                "the closure ended the transaction itself (COMMIT or ROLLBACK); leave that to `transaction`, which commits when the closure returns Ok".into(),
+            )),
+            (Ok(worked), _) => worked.map(|value| (value, answers)),
+            (Err(panic), _) => Err(TransactionError::Panicked(panic_text(&*panic))),
+        };
+        outcome.map_err(|error| {
+            // Any error rolls back; this one is handed out in full below.
+            let stand_in = match &error {
+                TransactionError::Store(error) => error.clone(),
+                other => StoreError::Engine(other.to_string()),
+            };
+            why_not = Some(error);
+            stand_in
+        })
+    });
+    match (result, why_not) {
+        (Ok(done), _) => Ok(done),
+        (Err(_), Some(error)) => Err(error),
+        (Err(error), None) => Err(TransactionError::Store(error)),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_string(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "no message".to_string(),
+    }
+}
+
+/// A turn at the write lock for a connection of your own. All other writes of this process wait until it is dropped,
+/// so hold it no longer than the transaction. Turns are granted in the order of asking.
+pub struct WriteTicket {
+    path: PathBuf,
+    clock: Clock,
+    answers: Mutex<Vec<Appended>>,
+    on_done: Option<Box<dyn FnOnce(&[Appended]) + Send + Sync>>,
+    _turn: Turn,
+}
+
+impl WriteTicket {
+    pub(super) fn new(turn: Turn, path: PathBuf, clock: Clock) -> Self {
+        Self { path, clock, answers: Mutex::default(), on_done: None, _turn: turn }
+    }
+
+    /// Called with what was published when the ticket is dropped.
+    pub fn on_commit(self, call: impl FnOnce(&[Appended]) + Send + Sync + 'static) -> Self {
+        // `self` has a destructor, so it is changed in place.
+        let mut ticket = self;
+        ticket.on_done = Some(Box::new(call));
+        ticket
+    }
+
+    /// Begins a transaction (BEGIN IMMEDIATE) on your own connection to the same file.
+    pub fn begin<'t>(&'t self, connection: &'t mut Connection) -> Result<OwnTransaction<'t>, TransactionError> {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let transaction = OwnTransaction { ticket: self, connection, done: false };
+        self.check_is_ours(transaction.connection)?;
+        Ok(transaction)
+    }
+
+    /// Publishes inside a transaction that you began yourself with BEGIN IMMEDIATE on your own connection.
+    pub fn publish_in(&self, connection: &Connection, event: NewEvent) -> Result<Appended, TransactionError> {
+        self.check_is_ours(connection)?;
+        let entry = event.check()?;
+        if connection.transaction_state(Some("main"))? != TransactionState::Write {
+            return Err(TransactionError::Store(StoreError::Unsupported(
+                "publishing needs a write transaction: begin it with BEGIN IMMEDIATE. A deferred one that has only read so \
+                 far fails at once beside another writer, because its snapshot is old by the time it wants to write"
+                    .into(),
+            )));
+        }
+        let answers = append::append(connection, &mut Heads::new(), (self.clock)(), vec![entry])?;
+        self.answers.lock().expect("nobody panics while noting answers").extend(&answers);
+        Ok(answers[0])
+    }
+
+    fn check_is_ours(&self, connection: &Connection) -> Result<(), TransactionError> {
+        let path = connection.path().map(PathBuf::from).and_then(|path| path.canonicalize().ok());
+        if path.as_ref() != Some(&self.path) {
+            return Err(TransactionError::Store(StoreError::Unsupported(format!(
+                "the connection is to another file than the store {}; open it on the same file",
+                self.path.display()
+            ))));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for WriteTicket {
+    fn drop(&mut self) {
+        if let Some(on_done) = self.on_done.take() {
+            // Rung even if the transaction was rolled back: a needless ring costs one empty read.
+            on_done(self.answers.get_mut().expect("nobody panics while noting answers"));
+        }
+    }
+}
+
+/// A transaction on your own connection, under a [`WriteTicket`]. Dropped without [`commit`](Self::commit), it is
+/// rolled back.
+pub struct OwnTransaction<'t> {
+    ticket: &'t WriteTicket,
+    connection: &'t mut Connection,
+    done: bool,
+}
+
+impl OwnTransaction<'_> {
+    /// Publishes with the commit.
+    pub fn publish(&self, event: NewEvent) -> Result<Appended, TransactionError> {
+        self.ticket.publish_in(self.connection, event)
+    }
+
+    /// Commits your statements and the published events together.
+    pub fn commit(mut self) -> Result<(), TransactionError> {
+        self.connection.execute_batch("COMMIT")?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Deref for OwnTransaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
+impl Drop for OwnTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.done && !self.connection.is_autocommit() {
+            // The connection is the user's; if it cannot roll back, closing it does.
+            let _rolled_back_or_broken = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Who writes, and how do many callers share one commit?
+//!
+//! One thread owns the one connection that writes. While it waits for the disk, calls gather in its queue; then it
+//! takes all that are there into one transaction, commits once, and answers every caller. So an idle store answers one
+//! call after one fsync, and a busy one hundreds. Whatever else changes the store waits its turn in the same queue.
+
+use super::append::{self, Heads, SqliteKnown};
+use super::lock::Lock;
+use super::{error, read};
+use crate::clock::Clock;
+use ensue_core::{Appended, Entry, Event, StoreError, Timestamp};
+use rusqlite::Connection;
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// How many events one commit takes at most, unless a single caller has more.
+const GATHER_EVENTS_MAX: usize = 1_000;
+
+type Answer = Result<Vec<Appended>, StoreError>;
+type Work = Box<dyn FnOnce(&mut Writing) + Send>;
+
+/// One caller's append, waiting for its commit.
+struct Caller {
+    batch: Vec<Entry>,
+    reply: oneshot::Sender<Answer>,
+}
+
+enum Command {
+    Append(Caller),
+    /// Anything else that needs the writer's connection, alone.
+    Run(Work),
+    /// Stands aside while somebody else has the write lock.
+    Turn { granted: oneshot::Sender<()>, over: mpsc::Receiver<()> },
+    Close(oneshot::Sender<()>),
+}
+
+/// A turn at the write lock: the writer stands aside until it is dropped.
+pub(super) struct Turn {
+    _over: mpsc::SyncSender<()>,
+}
+
+/// The way to the writer thread.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Command>,
+}
+
+impl Writer {
+    pub fn start(connection: Connection, clock: Clock, lock: Option<Lock>) -> Result<Self, StoreError> {
+        let (queue, commands) = mpsc::channel();
+        let writing = Writing { connection, clock, heads: Heads::new(), stopped: None, _lock: lock };
+        std::thread::Builder::new()
+            .name("ensue-writer".into())
+            .spawn(move || run(writing, &commands))
+            .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
+        Ok(Self { queue })
+    }
+
+    pub async fn append(&self, batch: Vec<Entry>) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Append(Caller { batch, reply }))?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Runs work on the writer's connection.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writing) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Run(Box::new(move |writing| {
+            // Nobody may wait for it any more; it is done all the same.
+            let _waiting = reply.send(work(writing));
+        })))?;
+        answer.await.map_err(|_| closed())
+    }
+
+    /// Waits for a turn at the write lock.
+    pub async fn turn(&self) -> Result<Turn, StoreError> {
+        let (granted, grant) = oneshot::channel();
+        let (over_sender, over) = mpsc::sync_channel(0);
+        self.send(Command::Turn { granted, over })?;
+        grant.await.map_err(|_| closed())?;
+        Ok(Turn { _over: over_sender })
+    }
+
+    /// Finishes what was accepted, then lets go of the file.
+    pub async fn close(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.queue.send(Command::Close(reply)).is_ok() {
+            let _closed_either_way = done.await;
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), StoreError> {
+        self.queue.send(command).map_err(|_| closed())
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+/// The writer's own state, on its thread.
+pub(super) struct Writing {
+    connection: Connection,
+    clock: Clock,
+    heads: Heads,
+    /// Set when the disk failed in a way after which nothing can be promised.
+    stopped: Option<StoreError>,
+    /// Held until the connection is closed.
+    _lock: Option<Lock>,
+}
+
+fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
+    let mut waiting: VecDeque<Command> = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            match commands.recv() {
+                Ok(command) => waiting.push_back(command),
+                Err(_every_handle_is_gone) => return,
+            }
+        }
+        waiting.extend(commands.try_iter());
+        match waiting.pop_front() {
+            Some(Command::Append(caller)) => {
+                let gathered = gather(caller, &mut waiting);
+                writing.append(gathered);
+            }
+            Some(Command::Run(work)) => work(&mut writing),
+            Some(Command::Turn { granted, over }) => {
+                if granted.send(()).is_ok() {
+                    // Returns when the other end is dropped.
+                    let _over = over.recv();
+                }
+            }
+            Some(Command::Close(reply)) => {
+                drop(writing);
+                let _waiting = reply.send(());
+                return;
+            }
+            None => {}
+        }
+    }
+}
+
+/// Takes the appends that stand next in the queue, up to the bound.
+fn gather(first: Caller, waiting: &mut VecDeque<Command>) -> Vec<Caller> {
+    let mut events = first.batch.len();
+    let mut callers = vec![first];
+    while let Some(Command::Append(next)) = waiting.front() {
+        events += next.batch.len();
+        if events > GATHER_EVENTS_MAX {
+            break;
+        }
+        if let Some(Command::Append(next)) = waiting.pop_front() {
+            callers.push(next);
+        }
+    }
+    callers
+}
+
+impl Writing {
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// One commit for all callers. If it fails, nothing of it is stored, and where one caller may be the cause each
+    /// is tried alone.
+    fn append(&mut self, callers: Vec<Caller>) {
+        let began = Instant::now();
+        let (batches, replies): (Vec<_>, Vec<_>) = callers.into_iter().map(|c| (c.batch, c.reply)).unzip();
+        let events: usize = batches.iter().map(Vec::len).sum();
+        // Kept only where it could be needed: a lone caller is not tried again.
+        let again = if batches.len() > 1 { Some(batches.clone()) } else { None };
+        let answers = match (self.commit(batches), again) {
+            (Ok(answers), _) => answers,
+            (Err(StoreError::Engine(_)), Some(batches)) => {
+                let alone = |batch| self.commit(vec![batch]).and_then(|mut answers| answers.remove(0));
+                batches.into_iter().map(alone).collect()
+            }
+            (Err(error), _) => vec![Err(error); replies.len()],
+        };
+        metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(events as u64);
+        metrics::histogram!("ensue_append_batch_events", "engine" => "sqlite").record(events as f64);
+        metrics::histogram!("ensue_append_seconds", "engine" => "sqlite").record(began.elapsed().as_secs_f64());
+        for (reply, answer) in replies.into_iter().zip(answers) {
+            // A caller that no longer waits has its events stored all the same.
+            let _waiting = reply.send(answer);
+        }
+    }
+
+    /// Appends the callers' batches in one transaction. An error of one plan is that caller's; an error of the
+    /// transaction is everybody's.
+    fn commit(&mut self, batches: Vec<Vec<Entry>>) -> Result<Vec<Answer>, StoreError> {
+        self.change(|changing| {
+            let (first, mut tail) = changing.sql(read::ends)?;
+            let clock = changing.clock();
+            let mut answers = Vec::with_capacity(batches.len());
+            for batch in batches {
+                let Changing { writing } = changing;
+                match append::append_at(&writing.connection, &mut writing.heads, clock, first, tail, batch) {
+                    Ok((appended, moved)) => {
+                        tail = moved;
+                        answers.push(Ok(appended));
+                    }
+                    // Refused by the plan, before anything was written.
+                    Err(error @ (StoreError::KeyConflict { .. } | StoreError::Invalid(_))) => answers.push(Err(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(answers)
+        })
+    }
+
+    /// Makes a change in one transaction: all of it on disk, or nothing.
+    pub fn change<T>(
+        &mut self,
+        work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if let Some(stopped) = &self.stopped {
+            return Err(stopped.clone());
+        }
+        let result = self.in_transaction(work);
+        if let Err(error) = &result {
+            self.roll_back();
+            if let StoreError::Stopped(_) = error {
+                tracing::error!(%error, "the writer has stopped");
+                self.stopped = Some(error.clone());
+            }
+        }
+        result
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.execute("BEGIN IMMEDIATE")?;
+        let value = work(&mut Changing { writing: self })?;
+        self.execute("COMMIT")?;
+        Ok(value)
+    }
+
+    fn execute(&self, statement: &str) -> Result<(), StoreError> {
+        self.connection
+            .prepare_cached(statement)
+            .and_then(|mut prepared| prepared.execute([]))
+            .map(|_| ())
+            .map_err(error::of_write)
+    }
+
+    pub fn roll_back(&mut self) {
+        // What was noted of the rolled-back events is wrong now.
+        self.heads = Heads::new();
+        // SQLite may have rolled back by itself.
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            self.stopped = Some(StoreError::Stopped(format!("a rollback failed: {error}")));
+        }
+    }
+}
+
+/// An open write transaction on the writer.
+pub(super) struct Changing<'w> {
+    pub writing: &'w mut Writing,
+}
+
+impl Changing<'_> {
+    pub fn clock(&self) -> Timestamp {
+        (self.writing.clock)()
+    }
+
+    pub fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        run(&self.writing.connection).map_err(error::of_write)
+    }
+
+    pub fn known(&mut self) -> Result<SqliteKnown<'_>, StoreError> {
+        let (first, tail) = self.sql(read::ends)?;
+        let now = tail.record_time(self.clock());
+        let writing = &mut *self.writing;
+        writing.heads.trust_only_at(tail.seq);
+        Ok(SqliteKnown { connection: &writing.connection, heads: &mut writing.heads, first, now })
+    }
+
+    pub fn insert_events(&mut self, events: &[Event]) -> Result<(), StoreError> {
+        let writing = &mut *self.writing;
+        append::insert_events(&writing.connection, &mut writing.heads, events).map_err(error::of_write)
+    }
+
+    pub fn append(&mut self, batch: Vec<Entry>) -> Answer {
+        let clock = self.clock();
+        append::append(&self.writing.connection, &mut self.writing.heads, clock, batch)
+    }
+}

@@ -1,0 +1,26 @@
+//! What can go wrong at the library's door?
+
+use ensue_core::{Invalid, StoreError};
+
+/// Why a call to the bus did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The input was refused, and nothing was stored.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The store's address cannot be understood, or its engine is not compiled in.
+    #[error("{0}")]
+    Address(String),
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Invalid(invalid) => Error::Invalid(invalid),
+            other => Error::Store(other),
+        }
+    }
+}

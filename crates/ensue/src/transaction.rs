@@ -1,0 +1,63 @@
+//! How do my own SQLite statements and a publish become one commit?
+
+use crate::error::Error;
+use crate::Ensue;
+use ensue_core::StoreError;
+use ensue_stores::sqlite::{SqliteStore, Transaction, TransactionError, WriteTicket};
+use std::sync::Arc;
+
+impl Ensue {
+    /// Runs your statements, on your tables in the same file, and your publishes as one commit on the writer. The
+    /// closure runs on the writer's thread, so keep it short; an error or a panic rolls everything back.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ensue::{Ensue, NewEvent, TransactionError};
+    ///
+    /// let bus = Ensue::memory().await?;
+    /// let placed = bus
+    ///     .transaction(|tx| {
+    ///         tx.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER)", [])?;
+    ///         tx.execute("INSERT INTO orders VALUES (1, 120)", [])?;
+    ///         tx.publish(NewEvent::new("order.placed").object("order:1"))
+    ///     })
+    ///     .await?;
+    /// assert_eq!(placed.seq, Some(1));
+    ///
+    /// let undone: Result<(), _> = bus
+    ///     .transaction(|tx| {
+    ///         tx.publish(NewEvent::new("order.placed").object("order:2"))?;
+    ///         Err(TransactionError::rollback("changed my mind"))
+    ///     })
+    ///     .await;
+    /// assert!(undone.is_err());
+    /// assert_eq!(bus.store().bounds().await?.last, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn transaction<T, F>(&self, work: F) -> Result<T, TransactionError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
+    {
+        let (value, answers) = self.sqlite()?.transaction(work).await?;
+        self.inner().announce(&answers);
+        Ok(value)
+    }
+
+    /// A turn at the write lock, for those who need a connection of their own: granted in the order of asking, among
+    /// all other writes of this process, which wait until it is dropped. See [`WriteTicket::begin`].
+    pub async fn write_ticket(&self) -> Result<WriteTicket, Error> {
+        let bus = self.clone();
+        let ticket = self.sqlite()?.write_ticket().await?;
+        Ok(ticket.on_commit(move |answers| bus.inner().announce(answers)))
+    }
+
+    fn sqlite(&self) -> Result<&Arc<SqliteStore>, StoreError> {
+        self.inner().opened.sqlite.as_ref().ok_or_else(|| {
+            StoreError::Unsupported(
+                "transactions on the writer are for the embedded engine; this bus is on another store".into(),
+            )
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Who lets delayed events in and old ones go?
+
+use crate::Ensue;
+use ensue_core::retention::keep_from;
+use ensue_core::{StoreError, Timestamp};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How many delayed events enter the log in one commit.
+const RELEASE_BATCH: usize = 500;
+/// How often due events are looked for without a reason: other processes may have delayed some.
+const DUE_POLL: Duration = Duration::from_secs(1);
+/// How many events or keys are forgotten in one commit: short enough to stay out of the way of appends.
+const FORGET_BATCH: usize = 1_000;
+
+/// The running loops of a bus. Dropping it stops them; nothing is lost, they only wait to be started again.
+pub struct Running {
+    stop: watch::Sender<bool>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(bus: Ensue) -> Self {
+        let stop = watch::Sender::new(false);
+        let loops = vec![
+            tokio::spawn(until_stopped(stop.subscribe(), release_when_due(bus.clone()))),
+            tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus))),
+        ];
+        Self { stop, loops }
+    }
+
+    /// Stops the loops, waiting at most this long for what they are doing, and lets go of nothing else: the bus can
+    /// still be used, and closed.
+    pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), crate::Error> {
+        self.stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + wait_max;
+        for task in &mut self.loops {
+            // A loop that does not stop in time is aborted with `self`; its last verb is atomic either way.
+            let _stopped_or_late = tokio::time::timeout_at(deadline, task).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.loops.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn until_stopped(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = stop.wait_for(|stopped| *stopped) => {}
+        () = work => {}
+    }
+}
+
+async fn release_when_due(bus: Ensue) {
+    loop {
+        let wait = match release(&bus).await {
+            Ok(wait) => wait,
+            Err(error) => {
+                tracing::warn!(%error, "delayed events cannot be released; trying again");
+                DUE_POLL
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = bus.inner().delayed.notified() => {}
+        }
+    }
+}
+
+/// Releases everything that is due; answers how long to wait.
+async fn release(bus: &Ensue) -> Result<Duration, StoreError> {
+    let released = loop {
+        let released = bus.store().release_due(RELEASE_BATCH).await?;
+        if released.count > 0 {
+            bus.inner().ring(released.last);
+        }
+        if released.count < RELEASE_BATCH {
+            break released;
+        }
+    };
+    match released.next_due {
+        // By the store's clock, which is not ours.
+        Some(due) => Ok(until(due, bus.store().now().await?).min(DUE_POLL)),
+        None => Ok(DUE_POLL),
+    }
+}
+
+fn until(due: Timestamp, now: Timestamp) -> Duration {
+    // One more millisecond, so that a timer that rounds down does not come too early.
+    Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO) + Duration::from_millis(1)
+}
+
+async fn forget_regularly(bus: Ensue) {
+    loop {
+        if let Err(error) = forget(&bus).await {
+            tracing::warn!(%error, "old events cannot be trimmed; trying again later");
+        }
+        tokio::time::sleep(bus.inner().options.retention_interval).await;
+    }
+}
+
+/// Forgets what retention no longer wants, in small commits that leave room for appends between them.
+async fn forget(bus: &Ensue) -> Result<(), StoreError> {
+    let store = bus.store();
+    let retention = bus.inner().options.retention;
+    if retention.age.is_some() || retention.bytes.is_some() {
+        let first_young = match retention.horizon(store.now().await?) {
+            Some(horizon) => Some(store.seq_before(horizon).await? + 1),
+            None => None,
+        };
+        let bytes = if retention.bytes.is_some() { store.bytes().await? } else { 0 };
+        let before = store.bounds().await?;
+        let keep_from = keep_from(&retention, before, first_young, bytes);
+        let mut bounds = before;
+        while bounds.first < keep_from {
+            bounds = store.trim(keep_from, FORGET_BATCH).await?;
+            tokio::task::yield_now().await;
+        }
+        if bounds.first > before.first {
+            tracing::info!(from = before.first, to = bounds.first - 1, "retention trimmed the log");
+        }
+    }
+    while store.purge_keys(FORGET_BATCH).await? == FORGET_BATCH {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
