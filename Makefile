@@ -1,0 +1,27 @@
+# `make test` is exactly what CI runs.
+.DEFAULT_GOAL := help
+KILLS ?= 1000
+BENCH_EVENTS ?= 10000000
+
+.PHONY: help run test check bench crash
+
+help: ## Shows what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+run: ## Starts the server: embedded store in ./ensue.db, http://127.0.0.1:4747
+	cargo run --release -- serve
+
+test: ## Installs and starts what the tests need, runs everything CI runs
+	bash scripts/test.sh
+
+check: ## Formatting and lints only: quick, before a commit
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bench: ## Prints figures beside the raw limits of the same run: append (both engines), http, read
+	bash scripts/bench.sh $(BENCH_EVENTS)
+
+crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines
+	bash scripts/prepare.sh
+	ENSUE_KILLS=$(KILLS) cargo run --quiet -p ensue-conformance --bin with-postgres -- \
+		cargo test -p ensue-server --test 'crash_*' -- --nocapture --test-threads 1

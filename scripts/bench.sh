@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# All benchmarks, each beside the raw limit measured in the same run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bash scripts/prepare.sh
+cargo build --release
+cargo build --release -p ensue-conformance --bin with-postgres
+ensue=target/release/ensue
+
+"$ensue" bench append
+target/release/with-postgres bash -c "$ensue bench append --store \"\$ENSUE_TEST_POSTGRES\""
+"$ensue" bench http
+"$ensue" bench read --events "$1"
