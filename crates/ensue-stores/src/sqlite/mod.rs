@@ -10,6 +10,7 @@
 //! | How is the old end of the log forgotten? | [`trim`] |
 //! | What do the tables look like? | [`schema`] |
 //! | Who else has this file open? | [`lock`] |
+//! | Is somebody keeping the write-ahead log from being emptied? | [`wal`] |
 //! | What does an error of SQLite mean for us? | [`error`] |
 
 mod append;
@@ -21,6 +22,7 @@ mod readers;
 mod schema;
 mod transaction;
 mod trim;
+mod wal;
 mod writer;
 
 pub use rusqlite;
@@ -74,7 +76,7 @@ impl SqliteStore {
             }
             let mut connection = schema::connect_memory()?;
             schema::migrate(&mut connection)?;
-            let writer = Writer::start(connection, clock.clone(), None)?;
+            let writer = Writer::start(connection, clock.clone(), None, None)?;
             return Ok(Self { path: None, clock, writer: Some(writer), readers: None });
         }
         let path = lock::absolute(Path::new(path))?;
@@ -85,7 +87,7 @@ impl SqliteStore {
             let lock = lock::Lock::take(&path)?;
             let mut connection = schema::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
-            Some(Writer::start(connection, clock.clone(), Some(lock))?)
+            Some(Writer::start(connection, clock.clone(), Some(lock), Some(wal::WalWatch::of(&path)))?)
         };
         let readers = Some(Readers::new(path.clone()));
         Ok(Self { path: Some(path), clock, writer, readers })

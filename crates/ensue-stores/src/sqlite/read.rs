@@ -76,20 +76,20 @@ pub(super) fn bounds(connection: &Connection) -> rusqlite::Result<Bounds> {
 }
 
 pub(super) fn page(connection: &Connection, read: &Read) -> rusqlite::Result<Page> {
-    let last = bounds(connection)?.last;
-    if read.after >= last {
+    let bounds = bounds(connection)?;
+    if read.after >= bounds.last {
         return Ok(Page { events: Vec::new(), next: read.after });
     }
     match &read.filter.object {
-        Some(object) => page_of_object(connection, read, object, last),
-        None => page_of_range(connection, read, last),
+        Some(object) => page_of_object(connection, read, object, bounds.last),
+        None => page_of_range(connection, read, bounds),
     }
 }
 
-fn page_of_range(connection: &Connection, read: &Read, last: Seq) -> rusqlite::Result<Page> {
-    // An empty stretch before the first event is not worth looking at.
-    let after = read.after.max(bounds(connection)?.first - 1);
-    let end = last.min(after.saturating_add(SCAN_MAX));
+fn page_of_range(connection: &Connection, read: &Read, bounds: Bounds) -> rusqlite::Result<Page> {
+    // The stretch before the first event is not worth looking at.
+    let after = read.after.max(bounds.first - 1);
+    let end = bounds.last.min(after.saturating_add(SCAN_MAX));
     let mut statement = connection.prepare_cached(select_events!("WHERE seq > ?1 AND seq <= ?2 ORDER BY seq"))?;
     let mut rows = statement.query(params![after as i64, end as i64])?;
     let mut filling = Filling::new(read);

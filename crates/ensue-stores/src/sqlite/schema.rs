@@ -7,6 +7,7 @@
 //! on 10,000 objects): see `docs/benchmarks.md`.
 
 use super::error;
+use super::wal::WAL_BYTES_KEPT;
 use ensue_core::StoreError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::path::Path;
@@ -102,6 +103,7 @@ fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT as i64)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 use super::append::{self, Heads, SqliteKnown};
 use super::lock::Lock;
+use super::wal::WalWatch;
 use super::{error, read};
 use crate::clock::Clock;
 use ensue_core::{Appended, Entry, Event, StoreError, Timestamp};
@@ -47,9 +48,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn start(connection: Connection, clock: Clock, lock: Option<Lock>) -> Result<Self, StoreError> {
+    pub fn start(
+        connection: Connection,
+        clock: Clock,
+        lock: Option<Lock>,
+        wal: Option<WalWatch>,
+    ) -> Result<Self, StoreError> {
         let (queue, commands) = mpsc::channel();
-        let writing = Writing { connection, clock, heads: Heads::new(), stopped: None, _lock: lock };
+        let writing = Writing { connection, clock, heads: Heads::new(), stopped: None, wal, _lock: lock };
         std::thread::Builder::new()
             .name("ensue-writer".into())
             .spawn(move || run(writing, &commands))
@@ -109,6 +115,8 @@ pub(super) struct Writing {
     heads: Heads,
     /// Set when the disk failed in a way after which nothing can be promised.
     stopped: Option<StoreError>,
+    /// None for a store in memory.
+    wal: Option<WalWatch>,
     /// Held until the connection is closed.
     _lock: Option<Lock>,
 }
@@ -240,6 +248,9 @@ impl Writing {
         self.execute("BEGIN IMMEDIATE")?;
         let value = work(&mut Changing { writing: self })?;
         self.execute("COMMIT")?;
+        if let Some(wal) = &mut self.wal {
+            wal.committed();
+        }
         Ok(value)
     }
 
