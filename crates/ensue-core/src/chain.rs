@@ -115,7 +115,12 @@ impl Audit {
             (None, Some(prev)) => event.object.is_some() && prev < self.first,
         };
         if !right {
-            faults.push(Fault::WrongPrev { seq: event.seq, object: event.object.clone(), prev: event.prev, expected: head });
+            faults.push(Fault::WrongPrev {
+                seq: event.seq,
+                object: event.object.clone(),
+                prev: event.prev,
+                expected: head,
+            });
         }
         self.last = Some((event.seq, event.recorded_at));
     }

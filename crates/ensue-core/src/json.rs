@@ -166,9 +166,7 @@ fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     let before = (whole.len() as i64).saturating_add(exponent);
     let after = (fraction.len() as i64).saturating_sub(exponent);
     if before > DIGITS_MAX || after > DIGITS_MAX {
-        return Err(format!(
-            "has a number of more than {DIGITS_MAX} digits when written out; send it as a string"
-        ));
+        return Err(format!("has a number of more than {DIGITS_MAX} digits when written out; send it as a string"));
     }
     Ok(at)
 }

@@ -18,6 +18,8 @@
 //! | What must an engine be able to do? | [`store`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
+#![warn(missing_docs)]
+
 pub mod chain;
 pub mod error;
 pub mod event;

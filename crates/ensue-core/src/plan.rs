@@ -137,7 +137,12 @@ pub fn append(batch: Vec<Entry>, clock: Timestamp, tail: Tail, known: &mut dyn K
 
 /// Plans the release of delayed events that are due, given in the order (`not_before`, accepted): they enter the log
 /// in that order.
-pub fn release(due: Vec<Pending>, clock: Timestamp, tail: Tail, known: &mut dyn Known) -> Result<Vec<Event>, StoreError> {
+pub fn release(
+    due: Vec<Pending>,
+    clock: Timestamp,
+    tail: Tail,
+    known: &mut dyn Known,
+) -> Result<Vec<Event>, StoreError> {
     let recorded_at = tail.record_time(clock);
     let mut heads_here: HashMap<ObjectKey, Seq> = HashMap::new();
     let mut events = Vec::with_capacity(due.len());

@@ -5,14 +5,23 @@ use std::process::Command;
 
 /// Crates by whose presence the core would be able to do I/O, wait, or tell the time.
 const FORBIDDEN_CRATES: [&str; 12] = [
-    "tokio", "async-std", "smol", "mio", "rusqlite", "libsqlite3-sys", "tokio-postgres", "postgres-types", "sqlx-core",
-    "redis", "hyper", "chrono",
+    "tokio",
+    "async-std",
+    "smol",
+    "mio",
+    "rusqlite",
+    "libsqlite3-sys",
+    "tokio-postgres",
+    "postgres-types",
+    "sqlx-core",
+    "redis",
+    "hyper",
+    "chrono",
 ];
 
 /// Ways of reading a clock or doing I/O with the standard library or jiff alone.
-const FORBIDDEN_TEXT: [&str; 8] = [
-    "Timestamp::now", "Zoned::now", "SystemTime", "Instant::", "std::fs", "std::net", "std::thread", "std::process",
-];
+const FORBIDDEN_TEXT: [&str; 8] =
+    ["Timestamp::now", "Zoned::now", "SystemTime", "Instant::", "std::fs", "std::net", "std::thread", "std::process"];
 
 fn crate_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -21,7 +30,18 @@ fn crate_folder() -> PathBuf {
 #[test]
 fn no_runtime_and_no_driver_comes_in_with_a_dependency_of_the_core() {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--package", "ensue-core", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--offline"])
+        .args([
+            "tree",
+            "--package",
+            "ensue-core",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+            "--offline",
+        ])
         .current_dir(crate_folder())
         .output()
         .expect("cargo runs");

@@ -23,6 +23,8 @@
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
 
+#![warn(missing_docs)]
+
 mod bus;
 mod error;
 mod filtered_prev;
@@ -49,6 +51,6 @@ pub use subscription::Subscription;
 pub use upkeep::Running;
 
 #[cfg(feature = "sqlite")]
-pub use ensue_stores::sqlite::{OwnTransaction, Transaction, TransactionError, WriteTicket};
-#[cfg(feature = "sqlite")]
 pub use ensue_stores::sqlite::rusqlite;
+#[cfg(feature = "sqlite")]
+pub use ensue_stores::sqlite::{OwnTransaction, SqliteStore, Transaction, TransactionError, WriteTicket};

@@ -62,7 +62,9 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
             Ok(Opened { store: store.clone(), sqlite: Some(store) })
         }
         #[cfg(not(feature = "sqlite"))]
-        Address::Sqlite(_) => Err(Error::Address("the embedded engine is not compiled in; add the feature `sqlite`".into())),
+        Address::Sqlite(_) => {
+            Err(Error::Address("the embedded engine is not compiled in; add the feature `sqlite`".into()))
+        }
         #[cfg(feature = "postgres")]
         Address::Postgres => {
             use ensue_stores::postgres::{PostgresOptions, PostgresStore};
@@ -75,6 +77,8 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
             })
         }
         #[cfg(not(feature = "postgres"))]
-        Address::Postgres => Err(Error::Address("the Postgres engine is not compiled in; add the feature `postgres`".into())),
+        Address::Postgres => {
+            Err(Error::Address("the Postgres engine is not compiled in; add the feature `postgres`".into()))
+        }
     }
 }

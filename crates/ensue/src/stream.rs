@@ -4,10 +4,10 @@
 //! by the numbers: what it already has is passed over, and where numbers are missing (it was too slow, or the tail
 //! began later) it reads the store again.
 
+use crate::Error;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::subscription::Start;
 use crate::tail::{Chunk, Tail};
-use crate::Error;
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use futures_util::Stream;
@@ -148,7 +148,7 @@ impl Reader {
             return Ok(first);
         }
         loop {
-            while let Some(event) = self.waiting.front() {
+            if let Some(event) = self.waiting.front() {
                 let Prev { prev, since } = self.prevs.of(event, &self.store).await?;
                 let event = self.waiting.pop_front().expect("it was just looked at");
                 return Ok(Streamed::Event(Delivered { event, prev, prev_since: since }));

@@ -1,7 +1,7 @@
 //! How do my own SQLite statements and a publish become one commit?
 
-use crate::error::Error;
 use crate::Ensue;
+use crate::error::Error;
 use ensue_core::StoreError;
 use ensue_stores::sqlite::{SqliteStore, Transaction, TransactionError, WriteTicket};
 use std::sync::Arc;

@@ -69,8 +69,7 @@ async fn a_stream_that_begins_outside_the_log_is_told_what_it_misses() {
     bus.store().trim(6, 1_000).await.unwrap();
     let first = async |after: u64| {
         let mut stream = bus.stream(Subscription::all().after(after)).await.unwrap();
-        (stream.next().await.unwrap().unwrap(), stream.next_event())
-            .0
+        (stream.next().await.unwrap().unwrap(), stream.next_event()).0
     };
     assert_eq!(first(2).await, Streamed::Gap { from: 3, to: 5 });
     assert_eq!(first(99).await, Streamed::Gap { from: 11, to: 99 });
@@ -116,8 +115,7 @@ async fn prev_is_the_one_of_the_filter() {
         let delivered = all.next_event().await.unwrap();
         seen.push((delivered.event.seq, delivered.prev, delivered.prev_since));
     }
-    let expected =
-        [(paid_1, None, None), (paid_2, Some(paid_1), None), (other, None, None), (first_of_c, None, None)];
+    let expected = [(paid_1, None, None), (paid_2, Some(paid_1), None), (other, None, None), (first_of_c, None, None)];
     assert_eq!(seen, expected);
     // Not remembered from this stream, but found by walking back.
     assert_eq!(resumed.next_event().await.unwrap().prev, Some(paid_1));

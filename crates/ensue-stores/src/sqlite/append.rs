@@ -1,7 +1,7 @@
 //! How is a planned append carried out?
 
 use super::{delayed, error, read};
-use ensue_core::plan::{self, KEY_WINDOW, Known, KeyRecord, Plan, Tail};
+use ensue_core::plan::{self, KEY_WINDOW, KeyRecord, Known, Plan, Tail};
 use ensue_core::recent::Recent;
 use ensue_core::{Appended, Entry, Event, EventId, IdempotencyKey, ObjectKey, Seq, StoreError, Timestamp};
 use rand::RngCore;
@@ -69,9 +69,7 @@ impl Known for SqliteKnown<'_> {
             None => self
                 .connection
                 .prepare_cached("SELECT seq FROM ensue_events WHERE object = ?1 ORDER BY seq DESC LIMIT 1")
-                .and_then(|mut statement| {
-                    statement.query_row([object.as_str()], |row| row.get::<_, i64>(0)).optional()
-                })
+                .and_then(|mut statement| statement.query_row([object.as_str()], |row| row.get::<_, i64>(0)).optional())
                 .map_err(error::of_write)?
                 .map(|seq| seq as Seq),
         };

@@ -76,7 +76,9 @@ pub(super) fn release(changing: &mut Changing<'_>, limit: usize) -> Result<Relea
     let now = tail.record_time(changing.clock());
     let due: Vec<Pending> = changing.sql(|connection| {
         connection
-            .prepare_cached(select_delayed!("WHERE seq IS NULL AND not_before <= ?1 ORDER BY not_before, accepted LIMIT ?2"))?
+            .prepare_cached(select_delayed!(
+                "WHERE seq IS NULL AND not_before <= ?1 ORDER BY not_before, accepted LIMIT ?2"
+            ))?
             .query_map(params![now.as_microsecond(), limit as i64], pending_of)?
             .collect()
     })?;

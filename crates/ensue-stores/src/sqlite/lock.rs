@@ -18,13 +18,10 @@ impl Lock {
     /// Takes the lock, or names the process that has it.
     pub fn take(database: &Path) -> Result<Self, StoreError> {
         let path = sidecar(database);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| StoreError::Engine(format!("cannot open the lock file {}: {error}", path.display())))?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(|error| {
+                StoreError::Engine(format!("cannot open the lock file {}: {error}", path.display()))
+            })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -152,7 +152,9 @@ impl Store for SqliteStore {
         let idle = self.look(move |connection| delayed::nothing_due(connection, now)).await?;
         match idle {
             Some(released) => Ok(released),
-            None => self.writer()?.run(move |writing| writing.change(|changing| delayed::release(changing, limit))).await?,
+            None => {
+                self.writer()?.run(move |writing| writing.change(|changing| delayed::release(changing, limit))).await?
+            }
         }
     }
 

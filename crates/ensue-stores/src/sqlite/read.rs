@@ -185,7 +185,8 @@ pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Opt
     let Some(millisecond) = id.time() else { return Ok(None) };
     let from = seq_before(connection, millisecond)?;
     let after_it = millisecond.as_microsecond() + 1_000;
-    let mut statement = connection.prepare_cached("SELECT seq, id, recorded_at FROM ensue_events WHERE seq > ?1 ORDER BY seq")?;
+    let mut statement =
+        connection.prepare_cached("SELECT seq, id, recorded_at FROM ensue_events WHERE seq > ?1 ORDER BY seq")?;
     let mut rows = statement.query([from as i64])?;
     while let Some(row) = rows.next()? {
         if row.get::<_, i64>(2)? >= after_it {

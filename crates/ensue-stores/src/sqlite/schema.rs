@@ -159,14 +159,15 @@ fn check_version(found: usize) -> Result<(), StoreError> {
 
 /// Brings the file to the present schema, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
-    let transaction =
-        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
     let found = version(&transaction).map_err(error::of_write)?;
     check_version(found)?;
     if found < MIGRATIONS.len() {
         let mut script = String::new();
         if found == 0 {
-            script.push_str("CREATE TABLE ensue_schema (version INTEGER NOT NULL) STRICT; INSERT INTO ensue_schema VALUES (0);");
+            script.push_str(
+                "CREATE TABLE ensue_schema (version INTEGER NOT NULL) STRICT; INSERT INTO ensue_schema VALUES (0);",
+            );
         }
         script.extend(MIGRATIONS[found..].iter().copied());
         script.push_str(&format!("UPDATE ensue_schema SET version = {};", MIGRATIONS.len()));

@@ -124,13 +124,15 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
+type OnDone = Box<dyn FnOnce(&[Appended]) + Send + Sync>;
+
 /// A turn at the write lock for a connection of your own. All other writes of this process wait until it is dropped,
 /// so hold it no longer than the transaction. Turns are granted in the order of asking.
 pub struct WriteTicket {
     path: PathBuf,
     clock: Clock,
     answers: Mutex<Vec<Appended>>,
-    on_done: Option<Box<dyn FnOnce(&[Appended]) + Send + Sync>>,
+    on_done: Option<OnDone>,
     _turn: Turn,
 }
 

@@ -33,7 +33,10 @@ enum Command {
     /// Anything else that needs the writer's connection, alone.
     Run(Work),
     /// Stands aside while somebody else has the write lock.
-    Turn { granted: oneshot::Sender<()>, over: mpsc::Receiver<()> },
+    Turn {
+        granted: oneshot::Sender<()>,
+        over: mpsc::Receiver<()>,
+    },
     Close(oneshot::Sender<()>),
 }
 
@@ -137,12 +140,7 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
                 writing.append(gathered);
             }
             Some(Command::Run(work)) => work(&mut writing),
-            Some(Command::Turn { granted, over }) => {
-                if granted.send(()).is_ok() {
-                    // Returns when the other end is dropped.
-                    let _over = over.recv();
-                }
-            }
+            Some(Command::Turn { granted, over }) => stand_aside(granted, &over),
             Some(Command::Close(reply)) => {
                 drop(writing);
                 let _waiting = reply.send(());
@@ -150,6 +148,13 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
             }
             None => {}
         }
+    }
+}
+
+/// Lets somebody else have the write lock until they drop their end.
+fn stand_aside(granted: oneshot::Sender<()>, over: &mpsc::Receiver<()>) {
+    if granted.send(()).is_ok() {
+        let _dropped = over.recv();
     }
 }
 
