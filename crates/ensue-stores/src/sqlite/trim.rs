@@ -28,7 +28,9 @@ pub(super) fn trim(changing: &mut Changing<'_>, keep_from: Seq, limit: usize) ->
 }
 
 pub(super) fn purge_keys(changing: &mut Changing<'_>, limit: usize) -> Result<usize, StoreError> {
-    let horizon = (changing.clock() - KEY_WINDOW).as_microsecond();
+    // By the recording time, as when a key is looked up: a clock that steps back revives none.
+    let (_, tail) = changing.sql(read::ends)?;
+    let horizon = (tail.record_time(changing.clock()) - KEY_WINDOW).as_microsecond();
     changing.sql(|connection| {
         connection
             .prepare_cached(

@@ -1,0 +1,328 @@
+//! What must every engine do?
+//!
+//! One file for each group of verbs, one function for each behaviour; its name is the promise. [`behaviours`] lists
+//! them; [`conformance_tests!`](crate::conformance_tests) makes each a test of its own in an engine's test file.
+
+pub mod append;
+pub mod chain_and_find;
+pub mod concurrency;
+pub mod delayed;
+pub mod keys;
+pub mod poison;
+pub mod read;
+pub mod retention;
+
+use crate::factory::{Factory, Place, TestClock};
+use crate::meaning::EventMeaning;
+use ensue_core::chain::Audit;
+use ensue_core::retention::Bounds;
+use ensue_core::store::{Read, SharedStore};
+use ensue_core::{Appended, Entry, Event, Filter, NewEvent, ObjectKey, Seq, StoreError, Topic};
+use std::pin::Pin;
+
+/// The future of one behaviour.
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// One behaviour: panics where an engine does not keep it.
+pub struct Behaviour {
+    /// `group::name`.
+    pub name: &'static str,
+    /// Tries it.
+    pub run: for<'a> fn(&'a dyn Factory) -> Running<'a>,
+}
+
+/// The list of all behaviours, given to another macro of this crate. Kept in step with the files by a test.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_behaviour {
+    ($then:ident, $factory:expr) => {
+        $crate::$then! { $factory;
+            append {
+                numbers_begin_at_one_and_a_batch_takes_consecutive_ones
+                answers_come_in_the_order_of_the_entries
+                prev_is_the_preceding_event_of_the_object_within_and_across_batches
+                an_event_comes_back_as_it_was_sent
+                a_refused_batch_changes_nothing
+                recorded_at_never_decreases_when_the_clock_steps_back
+                times_are_whole_microseconds
+                the_largest_batch_and_the_largest_event_are_taken
+                what_was_acknowledged_survives_a_reopen
+                a_closed_store_refuses_and_a_reopened_one_goes_on
+            }
+            keys {
+                a_repeated_key_answers_as_it_did_first_and_stores_nothing
+                another_event_under_a_used_key_changes_nothing
+                repeats_within_one_batch_are_stored_once
+                two_events_under_one_key_in_one_batch_are_refused
+                a_key_is_free_again_after_a_day
+                a_repeated_delayed_event_answers_without_a_number_even_when_it_is_logged
+                keys_survive_a_reopen_and_a_trim
+                purge_forgets_only_keys_whose_window_has_passed
+                keys_are_compared_in_full
+            }
+            delayed {
+                delayed_events_enter_by_due_time_then_acceptance
+                a_delayed_event_enters_at_its_time_and_not_before
+                an_event_whose_time_has_come_is_not_delayed
+                a_release_is_bounded_and_tells_when_the_next_is_due
+                delayed_events_survive_a_reopen
+                a_cancelled_event_never_enters_the_log
+                what_is_logged_cannot_be_cancelled
+                a_delayed_event_is_found_pending_and_then_logged_under_the_same_id
+                a_delayed_event_takes_its_place_in_the_chain_when_it_enters
+                released_events_are_recorded_when_they_enter_even_if_the_clock_steps_back
+            }
+            read {
+                a_page_holds_what_follows_up_to_the_limit
+                a_topic_wants_those_below_it_by_whole_segments
+                an_object_is_compared_in_full
+                a_topic_and_an_object_together_want_both
+                chunked_reads_return_everything_once_in_order
+                a_scan_for_a_topic_is_bounded_and_goes_on
+                a_scan_of_an_object_is_bounded_and_goes_on
+                a_page_is_bounded_in_bytes
+                reading_beyond_the_end_waits_there
+                reading_what_is_forgotten_begins_at_the_first
+            }
+            chain_and_find {
+                a_chain_comes_newest_first_and_goes_on_before_a_place
+                an_event_is_found_at_its_place_and_nowhere_else
+                every_id_is_found_among_many_of_one_millisecond
+                ids_that_nobody_was_given_are_not_found
+                ids_are_found_across_steps_of_the_clock
+                delayed_events_are_found_long_after_they_were_accepted
+                reading_from_a_time_begins_with_the_first_event_at_it
+            }
+            retention {
+                an_empty_log_has_bounds_too
+                a_trim_is_bounded_and_goes_on
+                numbers_and_times_go_on_after_everything_was_forgotten
+                what_is_forgotten_is_invisible_to_every_verb
+                prev_never_points_to_what_is_forgotten
+                a_trim_never_goes_back_or_beyond_the_end
+                a_trim_leaves_delayed_events_alone
+                bytes_are_about_right
+            }
+            concurrency {
+                many_appenders_leave_a_clean_history
+                one_key_from_many_callers_is_stored_once
+                a_delayed_event_is_released_or_cancelled_never_both
+                trimming_beside_appends_and_reads_tears_nothing
+                a_close_beside_appends_loses_nothing_acknowledged
+            }
+            poison {
+                odd_json_comes_back_with_the_same_meaning
+                odd_names_come_back_as_they_were
+                a_payload_that_an_engine_refuses_fails_its_own_caller_alone
+                a_conflict_fails_its_own_caller_alone
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! list_of_behaviours {
+    ($factory:expr; $($group:ident { $($name:ident)* })*) => {
+        vec![$($($crate::suite::Behaviour {
+            name: concat!(stringify!($group), "::", stringify!($name)),
+            run: |factory| Box::pin($crate::suite::$group::$name(factory)),
+        }),*),*]
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tests_of_behaviours {
+    ($factory:expr; $($group:ident { $($name:ident)* })*) => {
+        $(mod $group {
+            #[allow(unused_imports, reason = "the factory may be named by its full path")]
+            use super::*;
+            $(#[test]
+            fn $name() {
+                $crate::suite::block_on($crate::suite::$group::$name(&$factory));
+            })*
+        })*
+    };
+}
+
+/// Makes every behaviour of the suite a test of its own: `conformance_tests!(MyFactory);`.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:expr) => {
+        $crate::each_behaviour!(tests_of_behaviours, $factory);
+    };
+}
+
+/// All behaviours, for those who want to run them in their own way.
+pub fn behaviours() -> Vec<Behaviour> {
+    each_behaviour!(list_of_behaviours, ())
+}
+
+/// Tries all behaviours, one after another.
+pub async fn run(factory: &dyn Factory) {
+    for behaviour in behaviours() {
+        (behaviour.run)(factory).await;
+    }
+}
+
+/// Runs a future to its end on several threads.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime for a test")
+        .block_on(future)
+}
+
+/// A store under trial, its clock, and the place it lives in.
+pub struct Subject {
+    place: Box<dyn Place>,
+    /// The clock it reads.
+    pub clock: TestClock,
+    /// The store.
+    pub store: SharedStore,
+}
+
+impl Subject {
+    /// A new empty store.
+    pub async fn new(factory: &dyn Factory) -> Self {
+        let place = factory.make().await;
+        let clock = TestClock::at_noon();
+        let store = place.open(clock.clock()).await;
+        Self { place, clock, store }
+    }
+
+    /// Closes the store and opens it again.
+    pub async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = self.place.open(self.clock.clock()).await;
+    }
+
+    /// Appends a batch that must be taken.
+    pub async fn append(&self, batch: Vec<NewEvent>) -> Vec<Appended> {
+        self.try_append(batch).await.expect("a batch that must be taken")
+    }
+
+    /// Appends a batch.
+    pub async fn try_append(&self, batch: Vec<NewEvent>) -> Result<Vec<Appended>, StoreError> {
+        self.store.append(checked(batch)).await
+    }
+
+    /// Appends one event that must be taken.
+    pub async fn one(&self, event: NewEvent) -> Appended {
+        self.append(vec![event]).await[0]
+    }
+
+    /// Appends `count` events on a topic, in batches as large as they may be.
+    pub async fn fill(&self, topic: &str, object: Option<&str>, count: usize) {
+        let event = NewEvent::new(topic);
+        let event = object.map_or(event.clone(), |object| event.object(object));
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(ensue_core::event::BATCH_MAX);
+            self.append(vec![event.clone(); batch]).await;
+            left -= batch;
+        }
+    }
+
+    /// Everything that `filter` wants, page by page; checks what every page promises.
+    pub async fn read_all(&self, filter: Filter, after: Seq, limit: usize) -> Vec<Event> {
+        read_all(&self.store, filter, after, limit).await
+    }
+
+    /// The whole log.
+    pub async fn log(&self) -> Vec<Event> {
+        self.read_all(Filter::default(), 0, 1_000).await
+    }
+
+    /// The bounds of the log.
+    pub async fn bounds(&self) -> Bounds {
+        self.store.bounds().await.expect("bounds")
+    }
+
+    /// Audits the whole log against the rules of the chain.
+    pub async fn audit(&self) {
+        let bounds = self.bounds().await;
+        let (mut audit, mut faults) = (Audit::from(bounds.first), Vec::new());
+        self.log().await.iter().for_each(|event| audit.see(event, &mut faults));
+        audit.end(bounds.last, &mut faults);
+        assert_eq!(faults, []);
+    }
+}
+
+/// Everything that `filter` wants, page by page; checks what every page promises.
+pub async fn read_all(store: &SharedStore, filter: Filter, after: Seq, limit: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let mut after = after;
+    loop {
+        let page = store.read(Read { after, limit, filter: filter.clone() }).await.expect("a page");
+        let last = store.bounds().await.expect("bounds").last;
+        assert!(page.events.len() <= limit, "{} events on a page of {limit}", page.events.len());
+        assert!(page.next >= after, "next {} goes back from {after}", page.next);
+        for event in &page.events {
+            assert!(event.seq > after && event.seq <= page.next, "seq {} between {after} and {}", event.seq, page.next);
+            assert!(events.last().is_none_or(|before| before.seq < event.seq), "seq {} is out of order", event.seq);
+            assert!(filter.matches(event), "seq {} is not wanted", event.seq);
+            events.push(event.clone());
+        }
+        if page.next >= last {
+            return events;
+        }
+        assert!(page.next > after, "a read after {after} of a log that ends at {last} stands still");
+        after = page.next;
+    }
+}
+
+/// A batch that is fit for the log.
+pub fn checked(batch: Vec<NewEvent>) -> Vec<Entry> {
+    NewEvent::check_all(batch).expect("a batch that is fit for the log")
+}
+
+/// A filter for a topic and those below it.
+pub fn topic(topic: &str) -> Filter {
+    Filter { topic: Some(Topic::stored(topic)), object: None }
+}
+
+/// A filter for an object.
+pub fn object(object: &str) -> Filter {
+    Filter { topic: None, object: Some(ObjectKey::stored(object)) }
+}
+
+/// The places of events.
+pub fn seqs(events: &[Event]) -> Vec<Seq> {
+    events.iter().map(|event| event.seq).collect()
+}
+
+/// The events by meaning.
+pub fn meanings(events: &[Event]) -> Vec<EventMeaning> {
+    events.iter().map(EventMeaning::of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A behaviour that is written but not listed would never be tried.
+    #[test]
+    fn every_behaviour_in_the_files_is_listed() {
+        let files = [
+            ("append", include_str!("append.rs")),
+            ("keys", include_str!("keys.rs")),
+            ("delayed", include_str!("delayed.rs")),
+            ("read", include_str!("read.rs")),
+            ("chain_and_find", include_str!("chain_and_find.rs")),
+            ("retention", include_str!("retention.rs")),
+            ("concurrency", include_str!("concurrency.rs")),
+            ("poison", include_str!("poison.rs")),
+        ];
+        let names = |(group, text): &(&str, &str)| -> Vec<String> {
+            let functions = text.split("\npub async fn ").skip(1);
+            functions.map(|rest| format!("{group}::{}", &rest[..rest.find('(').expect("a function")])).collect()
+        };
+        let written: Vec<String> = files.iter().flat_map(names).collect();
+        let listed: Vec<&str> = behaviours().iter().map(|behaviour| behaviour.name).collect();
+        assert_eq!(written, listed);
+    }
+}

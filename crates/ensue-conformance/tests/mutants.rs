@@ -1,0 +1,180 @@
+//! Do the suite and the comparison with the model find an engine that is wrong?
+//!
+//! Each mutant is a model with one fault of a kind that real engines have; both must find it.
+
+use async_trait::async_trait;
+use ensue_conformance::model::ModelFactory;
+use ensue_conformance::suite::{behaviours, block_on};
+use ensue_conformance::{Clock, Factory, Place, random};
+use ensue_core::retention::Bounds;
+use ensue_core::store::{Cancelled, Page, Read, Released, SharedStore};
+use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
+use std::sync::Arc;
+
+/// What is wrong with a mutant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    ForgetsPrev,
+    ReadsTopicsByText,
+    ReleasesInOrderOfIds,
+    CancelsTwice,
+    TrimsOneTooMany,
+    LosesTheEndOfAPage,
+    FindsNothingDelayed,
+    TimeBeforeIncludesTheTime,
+}
+
+struct Mutant {
+    inner: SharedStore,
+    fault: Fault,
+}
+
+struct MutantFactory(Fault);
+struct MutantPlace(Box<dyn Place>, Fault);
+
+#[async_trait]
+impl Factory for MutantFactory {
+    async fn make(&self) -> Box<dyn Place> {
+        Box::new(MutantPlace(ModelFactory.make().await, self.0))
+    }
+}
+
+#[async_trait]
+impl Place for MutantPlace {
+    async fn open(&self, clock: Clock) -> SharedStore {
+        Arc::new(Mutant { inner: self.0.open(clock).await, fault: self.1 })
+    }
+}
+
+#[async_trait]
+impl Store for Mutant {
+    fn engine(&self) -> &'static str {
+        "mutant"
+    }
+
+    async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+        let mut answers = self.inner.append(batch).await?;
+        if self.fault == Fault::ForgetsPrev && answers.len() > 2 {
+            answers[2].prev = None;
+        }
+        Ok(answers)
+    }
+
+    async fn release_due(&self, limit: usize) -> Result<Released, StoreError> {
+        self.inner.release_due(limit).await
+    }
+
+    async fn read(&self, read: Read) -> Result<Page, StoreError> {
+        let mut wider = read.clone();
+        if self.fault == Fault::ReadsTopicsByText {
+            wider.filter.topic = None;
+        }
+        let mut page = self.inner.read(wider).await?;
+        if let (Fault::ReadsTopicsByText, Some(topic)) = (self.fault, &read.filter.topic) {
+            page.events.retain(|event| event.topic.as_str().starts_with(topic.as_str()));
+        }
+        if self.fault == Fault::LosesTheEndOfAPage && page.events.len() == 7 {
+            page.events.pop();
+        }
+        Ok(page)
+    }
+
+    async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.inner.chain(object, before, limit).await
+    }
+
+    async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        self.inner.event(seq).await
+    }
+
+    async fn find(&self, id: EventId) -> Result<Option<Found>, StoreError> {
+        let found = self.inner.find(id).await?;
+        Ok(match found {
+            Some(Found::Logged(event)) if self.fault == Fault::FindsNothingDelayed => {
+                let millis = event.recorded_at.as_millisecond();
+                (id.time().map(|time| time.as_millisecond()) == Some(millis)).then_some(Found::Logged(event))
+            }
+            other => other,
+        })
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
+        let mut pending = self.inner.pending(limit).await?;
+        if self.fault == Fault::ReleasesInOrderOfIds {
+            pending.sort_by_key(|pending| pending.id);
+        }
+        Ok(pending)
+    }
+
+    async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
+        Ok(match self.inner.cancel(id).await? {
+            Cancelled::Unknown if self.fault == Fault::CancelsTwice => Cancelled::Gone,
+            other => other,
+        })
+    }
+
+    async fn bounds(&self) -> Result<Bounds, StoreError> {
+        self.inner.bounds().await
+    }
+
+    async fn seq_before(&self, time: Timestamp) -> Result<Seq, StoreError> {
+        let microsecond = jiff::SignedDuration::from_micros(1);
+        let later = self.fault == Fault::TimeBeforeIncludesTheTime;
+        self.inner.seq_before(if later { time + microsecond } else { time }).await
+    }
+
+    async fn bytes(&self) -> Result<u64, StoreError> {
+        self.inner.bytes().await
+    }
+
+    async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {
+        self.inner.trim(keep_from, if self.fault == Fault::TrimsOneTooMany { limit + 1 } else { limit }).await
+    }
+
+    async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.purge_keys(limit).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+#[test]
+fn the_model_agrees_with_itself() {
+    random::compare(&MutantFactory(Fault::None), 300);
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::ForgetsPrev,
+    Fault::ReadsTopicsByText,
+    Fault::ReleasesInOrderOfIds,
+    Fault::CancelsTwice,
+    Fault::TrimsOneTooMany,
+    Fault::LosesTheEndOfAPage,
+    Fault::FindsNothingDelayed,
+    Fault::TimeBeforeIncludesTheTime,
+];
+
+#[test]
+fn the_comparison_finds_every_mutant() {
+    for fault in FAULTS {
+        let found = std::panic::catch_unwind(|| random::compare(&MutantFactory(fault), 2_000)).is_err();
+        assert!(found, "the comparison does not see {fault:?}");
+    }
+}
+
+#[test]
+fn the_suite_finds_every_mutant() {
+    for fault in FAULTS {
+        let found = behaviours()
+            .iter()
+            .any(|behaviour| std::panic::catch_unwind(|| block_on((behaviour.run)(&MutantFactory(fault)))).is_err());
+        assert!(found, "no behaviour of the suite sees {fault:?}");
+    }
+}
