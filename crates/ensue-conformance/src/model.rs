@@ -10,7 +10,7 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Page, Read, Released, SCAN_MAX, SharedStore};
 use ensue_core::{
-    Appended, Entry, Event, EventId, Filter, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp,
+    Appended, Entry, Event, EventId, Filter, Found, Invalid, ObjectKey, Pending, Seq, Store, StoreError, Timestamp,
 };
 use jiff::SignedDuration;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,6 +205,9 @@ impl Store for Model {
     }
 
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+        if batch.is_empty() {
+            return Err(Invalid::new("events", "is empty").into());
+        }
         let mut state = self.state()?;
         // All or nothing: the batch is carried out on a copy.
         let mut changed = state.clone();

@@ -76,8 +76,6 @@ enum Step {
         keep_from: Seq,
         limit: usize,
     },
-    /// How many go is left open (which time a purge goes by, and in which order): what shows is that no key goes
-    /// that still counts.
     Purge,
     Advance {
         millis: i64,
@@ -269,10 +267,7 @@ impl Side {
             Step::Bounds => Answer::Bounds(self.store.bounds().await?),
             Step::SeqBefore { millis } => Answer::Place(self.store.seq_before(from_start(*millis)).await?),
             Step::Trim { keep_from, limit } => Answer::Bounds(self.store.trim(*keep_from, *limit).await?),
-            Step::Purge => {
-                self.store.purge_keys(1_000).await?;
-                Answer::Nothing
-            }
+            Step::Purge => Answer::Place(self.store.purge_keys(1_000).await? as Seq),
             Step::Advance { .. } => Answer::Nothing,
             Step::Reopen => {
                 self.store.close().await;

@@ -63,6 +63,9 @@ pub enum Cancelled {
 
 /// A durable, gapless, ordered log of events.
 ///
+/// Wherever time matters (is an event due, has a key's window passed) it is the recording time: the store's clock, but
+/// never before the newest `recorded_at`, so that a clock that steps back undoes nothing.
+///
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
 /// all or nothing of the call (for [`StoreError::Unavailable`] from `append`: see there).
 #[async_trait]

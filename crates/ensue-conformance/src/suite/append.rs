@@ -26,6 +26,14 @@ pub async fn numbers_begin_at_one_and_a_batch_takes_consecutive_ones(factory: &d
     assert_eq!(seqs(&subject.log().await), (1..next).collect::<Vec<_>>());
 }
 
+/// An empty batch is a mistake of its sender, and is told so.
+pub async fn an_empty_batch_is_refused(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let answer = subject.store.append(Vec::new()).await;
+    assert!(matches!(&answer, Err(StoreError::Invalid(invalid)) if invalid.field == "events"), "{answer:?}");
+    assert_eq!(subject.one(NewEvent::new("t")).await.seq, Some(1));
+}
+
 /// A batch of events that enter, events that wait and repeats: each answer is that of its entry.
 pub async fn answers_come_in_the_order_of_the_entries(factory: &dyn Factory) {
     let subject = Subject::new(factory).await;

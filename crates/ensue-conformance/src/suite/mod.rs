@@ -39,6 +39,7 @@ macro_rules! each_behaviour {
         $crate::$then! { $factory;
             append {
                 numbers_begin_at_one_and_a_batch_takes_consecutive_ones
+                an_empty_batch_is_refused
                 answers_come_in_the_order_of_the_entries
                 prev_is_the_preceding_event_of_the_object_within_and_across_batches
                 an_event_comes_back_as_it_was_sent
