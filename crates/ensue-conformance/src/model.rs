@@ -142,7 +142,7 @@ impl State {
             Some(event) if stopped => event.seq,
             Some(_) | None => end.max(after),
         };
-        Page { events, next }
+        Page { events, next, first: self.first() }
     }
 
     /// A page of one object: looks at [`SCAN_MAX`] of its events.
@@ -155,7 +155,7 @@ impl State {
             (_, Some(event)) if rows.count() > looked_at.len() => event.seq,
             _ => self.last.max(after),
         };
-        Page { events, next }
+        Page { events, next, first: self.first() }
     }
 }
 
@@ -242,7 +242,7 @@ impl Store for Model {
     async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
         let state = self.state()?;
         let wanted = |event: &&Event| event.object.as_ref() == Some(object) && before.is_none_or(|b| event.seq < b);
-        Ok(state.log.iter().rev().filter(wanted).take(limit).cloned().collect())
+        Ok(take_page(state.log.iter().rev().filter(wanted).take(limit), limit).0)
     }
 
     async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
@@ -257,7 +257,11 @@ impl Store for Model {
     }
 
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
-        Ok(self.state()?.in_due_order().into_iter().take(limit).collect())
+        let mut pending: Vec<Pending> = self.state()?.in_due_order().into_iter().take(limit).collect();
+        let bytes_to = |count: usize| pending[..count].iter().map(Pending::bytes).sum::<usize>();
+        let fits = (1..=pending.len()).take_while(|count| *count == 1 || bytes_to(*count) <= PAGE_BYTES_MAX).count();
+        pending.truncate(fits);
+        Ok(pending)
     }
 
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {

@@ -287,6 +287,14 @@ pub struct Pending {
     pub to: Option<Uuid>,
 }
 
+impl Pending {
+    /// About how much room it takes.
+    pub fn bytes(&self) -> usize {
+        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
+        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+    }
+}
+
 /// An event, wherever it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {

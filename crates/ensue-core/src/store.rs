@@ -15,8 +15,19 @@ use std::sync::Arc;
 
 /// How far one filtered read looks before it answers with what it has.
 pub const SCAN_MAX: u64 = 10_000;
-/// How many bytes of events one page holds at most (but always one event).
+/// How many bytes of events one page, chain or list holds at most (but always one event).
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Cuts a list of events to what fits on a page: those of `sizes` that go together into [`PAGE_BYTES_MAX`], and at
+/// least one.
+pub fn fits_on_page(sizes: impl IntoIterator<Item = usize>) -> usize {
+    let mut bytes = 0;
+    let fits = |(index, size): &(usize, usize)| {
+        bytes += size;
+        *index == 0 || bytes <= PAGE_BYTES_MAX
+    };
+    sizes.into_iter().enumerate().take_while(fits).count()
+}
 
 /// What to read: at most `limit` events after `after` that `filter` matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +48,9 @@ pub struct Page {
     pub events: Vec<Event>,
     /// Everything up to here was looked at: the `after` of the next read. Never smaller than the `after` given.
     pub next: Seq,
+    /// The oldest place of the log when it was read. If it is beyond the place after `after`, what was between is
+    /// forgotten and cannot be read any more.
+    pub first: Seq,
 }
 
 /// What releasing due events did.
@@ -87,7 +101,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a page of the log.
     async fn read(&self, read: Read) -> Result<Page, StoreError>;
 
-    /// The events of one object before `before` (none: from the newest), newest first.
+    /// The events of one object before `before` (none: from the newest), newest first: at most `limit` of them, and
+    /// [`PAGE_BYTES_MAX`] bytes.
     async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError>;
 
     /// The event at a place of the log.
@@ -96,7 +111,8 @@ pub trait Store: Send + Sync + 'static {
     /// The event of an id, in the log or pending.
     async fn find(&self, id: EventId) -> Result<Option<Found>, StoreError>;
 
-    /// Up to `limit` delayed events in the order in which they will enter the log.
+    /// Delayed events in the order in which they will enter the log: at most `limit` of them, and [`PAGE_BYTES_MAX`]
+    /// bytes.
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError>;
 
     /// Cancels a delayed event that has not entered the log.

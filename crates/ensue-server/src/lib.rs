@@ -1,1 +1,11 @@
+//! Ensue for other programs: the HTTP API.
+//!
+//! [`router`] mounts it in an axum application; the `ensue` binary serves it by itself.
 
+pub mod bench;
+pub mod cli;
+pub mod config;
+pub mod http;
+pub mod serve;
+
+pub use http::{HttpOptions, Tokens, router, router_with};

@@ -36,7 +36,8 @@ pub struct Delivered {
 pub enum Streamed {
     /// The next event.
     Event(Delivered),
-    /// The stream was to begin outside the log as it is now: these places cannot be delivered.
+    /// These places cannot be delivered: they were forgotten before the stream came to them, or it was to begin beyond
+    /// the end of the log.
     Gap {
         /// The first place that is missing.
         from: Seq,
@@ -99,7 +100,7 @@ struct Reader {
     /// Read, and to be looked at next.
     waiting: VecDeque<Arc<Event>>,
     /// To be yielded before anything else.
-    first: Option<Streamed>,
+    gap: Option<Streamed>,
 }
 
 pub(crate) async fn open(
@@ -110,13 +111,11 @@ pub(crate) async fn open(
 ) -> Result<EventStream, StoreError> {
     let live = tail.listen().await?;
     let bounds = store.bounds().await?;
-    let (at, first) = match start {
+    let (at, gap) = match start {
         Start::Now => (bounds.last, None),
         Start::Time(time) => (store.seq_before(time).await?, None),
-        // The log's old end was trimmed since; `after = 0` asks for whatever there is.
-        Start::After(after) if after > 0 && after + 1 < bounds.first => {
-            (bounds.first - 1, Some(Streamed::Gap { from: after + 1, to: bounds.first - 1 }))
-        }
+        // From the beginning means: whatever there is.
+        Start::After(0) => (bounds.first - 1, None),
         // The place does not exist (any more): the log was replaced, or the reader is mistaken. It is told.
         Start::After(after) if after > bounds.last => {
             (bounds.last, Some(Streamed::Gap { from: bounds.last + 1, to: after }))
@@ -133,7 +132,7 @@ pub(crate) async fn open(
         source: Source::Store,
         caught_up_once: false,
         waiting: VecDeque::new(),
-        first,
+        gap,
     };
     let items = futures_util::stream::unfold(reader, |mut reader| async move {
         let item = reader.next().await.map_err(Error::from);
@@ -144,10 +143,10 @@ pub(crate) async fn open(
 
 impl Reader {
     async fn next(&mut self) -> Result<Streamed, StoreError> {
-        if let Some(first) = self.first.take() {
-            return Ok(first);
-        }
         loop {
+            if let Some(gap) = self.gap.take() {
+                return Ok(gap);
+            }
             if let Some(event) = self.waiting.front() {
                 let Prev { prev, since } = self.prevs.of(event, &self.store).await?;
                 let event = self.waiting.pop_front().expect("it was just looked at");
@@ -169,7 +168,11 @@ impl Reader {
     async fn read_page(&mut self) -> Result<bool, StoreError> {
         let read = Read { after: self.at, limit: PAGE_EVENTS, filter: self.filter.clone() };
         let page = self.store.read(read).await?;
-        if page.next == self.at {
+        if page.first > self.at + 1 {
+            self.gap = Some(Streamed::Gap { from: self.at + 1, to: page.first - 1 });
+            self.at = page.first - 1;
+        }
+        if page.next <= self.at {
             self.source = Source::Live;
             return Ok(true);
         }

@@ -68,7 +68,9 @@ impl Tail {
             match self.store.read(read).await {
                 Ok(page) if page.next > at => {
                     let events = page.events.into_iter().map(Arc::new).collect();
-                    let _nobody_listens = handout.send(Arc::new(Chunk { after: at, events, next: page.next }));
+                    // What was forgotten before it could be read is not claimed: streams find out for themselves.
+                    let after = at.max(page.first - 1);
+                    let _nobody_listens = handout.send(Arc::new(Chunk { after, events, next: page.next }));
                     at = page.next;
                     continue;
                 }

@@ -80,6 +80,39 @@ async fn a_stream_that_begins_outside_the_log_is_told_what_it_misses() {
     assert!(matches!(first(5).await, Streamed::Event(delivered) if delivered.event.seq == 6));
 }
 
+/// H14: retention overtakes a stream that was too slow; it is told what it will not get, and goes on after it.
+#[tokio::test]
+async fn a_stream_that_retention_overtakes_is_told_what_it_misses() {
+    let bus = Ensue::memory().await.unwrap();
+    let mut slow = bus.stream(Subscription::topic("t")).await.unwrap();
+    let mut quick = bus.stream(Subscription::topic("t")).await.unwrap();
+    assert_eq!(slow.next().await, Some(Ok(Streamed::Caught(0))));
+    for batch in 0..20 {
+        bus.publish_all(vec![NewEvent::new("t"); 1_000]).await.unwrap();
+        for n in 1..=1_000 {
+            assert_eq!(quick.next_event().await.unwrap().event.seq, batch * 1_000 + n);
+        }
+    }
+    bus.store().trim(15_001, 20_000).await.unwrap();
+    let mut next = 1;
+    let mut missed = None;
+    while next <= 20_000 {
+        match slow.next().await.unwrap().unwrap() {
+            Streamed::Event(delivered) => {
+                assert_eq!(delivered.event.seq, next);
+                next += 1;
+            }
+            Streamed::Gap { from, to } => {
+                assert_eq!((from, missed), (next, None));
+                missed = Some(to);
+                next = to + 1;
+            }
+            Streamed::Caught(_) => panic!("told twice"),
+        }
+    }
+    assert_eq!(missed, Some(15_000));
+}
+
 #[tokio::test]
 async fn a_stream_can_begin_at_a_time() {
     let bus = Ensue::memory().await.unwrap();

@@ -82,6 +82,8 @@ macro_rules! each_behaviour {
                 a_scan_for_a_topic_is_bounded_and_goes_on
                 a_scan_of_an_object_is_bounded_and_goes_on
                 a_page_is_bounded_in_bytes
+                chains_and_lists_are_bounded_in_bytes
+                a_page_tells_where_the_log_begins
                 reading_beyond_the_end_waits_there
                 reading_what_is_forgotten_begins_at_the_first
             }

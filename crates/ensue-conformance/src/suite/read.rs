@@ -3,7 +3,7 @@
 use super::{Subject, object, seqs, topic};
 use crate::factory::Factory;
 use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX};
-use ensue_core::{Filter, NewEvent, Seq};
+use ensue_core::{Filter, NewEvent, ObjectKey, Seq};
 
 impl Subject {
     async fn page(&self, after: Seq, limit: usize, filter: Filter) -> Page {
@@ -182,6 +182,33 @@ pub async fn a_page_is_bounded_in_bytes(factory: &dyn Factory) {
         }
         assert_eq!(read, (1..=11).collect::<Vec<_>>());
     }
+}
+
+/// A chain and the list of delayed events hold no more than a page does, however large their events are.
+pub async fn chains_and_lists_are_bounded_in_bytes(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let later = subject.clock.now() + jiff::SignedDuration::from_hours(1);
+    for _ in 0..6 {
+        let large = NewEvent::new("t").object("o").payload(&"x".repeat(1_000_000));
+        subject.one(large.clone()).await;
+        subject.one(large.not_before(later)).await;
+    }
+    let chain = subject.store.chain(&ObjectKey::stored("o"), None, 1_000).await.expect("a chain");
+    assert_eq!(seqs(&chain), [6, 5, 4, 3]);
+    assert_eq!(subject.store.pending(1_000).await.expect("a list").len(), 4);
+}
+
+/// A reader whose place was forgotten can tell from the page how much it missed.
+pub async fn a_page_tells_where_the_log_begins(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    subject.append(vec![NewEvent::new("t").object("o"); 10]).await;
+    assert_eq!(subject.page(0, 100, Filter::default()).await.first, 1);
+    subject.store.trim(6, 1_000).await.expect("a trim");
+    for (after, filter) in [(2, Filter::default()), (2, topic("t")), (2, object("o")), (99, object("o"))] {
+        assert_eq!(subject.page(after, 100, filter).await.first, 6);
+    }
+    subject.store.trim(11, 1_000).await.expect("a trim");
+    assert_eq!(subject.page(0, 100, Filter::default()).await.first, 11);
 }
 
 /// A reader at the end, or with a place from another log, is told to stay there and gets what comes after.

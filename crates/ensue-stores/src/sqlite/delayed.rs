@@ -96,10 +96,10 @@ pub(super) fn release(changing: &mut Changing<'_>, limit: usize) -> Result<Relea
 }
 
 pub(super) fn pending(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<Pending>> {
-    connection
-        .prepare_cached(select_delayed!("WHERE seq IS NULL ORDER BY not_before, accepted LIMIT ?1"))?
-        .query_map([limit as i64], pending_of)?
-        .collect()
+    let mut statement =
+        connection.prepare_cached(select_delayed!("WHERE seq IS NULL ORDER BY not_before, accepted LIMIT ?1"))?;
+    let pending = statement.query_map([limit as i64], pending_of)?;
+    read::up_to_a_page(pending, Pending::bytes)
 }
 
 pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Place>> {

@@ -78,10 +78,10 @@ pub(super) fn bounds(connection: &Connection) -> rusqlite::Result<Bounds> {
 pub(super) fn page(connection: &Connection, read: &Read) -> rusqlite::Result<Page> {
     let bounds = bounds(connection)?;
     if read.after >= bounds.last {
-        return Ok(Page { events: Vec::new(), next: read.after });
+        return Ok(Page { events: Vec::new(), next: read.after, first: bounds.first });
     }
     match &read.filter.object {
-        Some(object) => page_of_object(connection, read, object, bounds.last),
+        Some(object) => page_of_object(connection, read, object, bounds),
         None => page_of_range(connection, read, bounds),
     }
 }
@@ -95,13 +95,13 @@ fn page_of_range(connection: &Connection, read: &Read, bounds: Bounds) -> rusqli
     let mut filling = Filling::new(read);
     while let Some(row) = rows.next()? {
         if !filling.take(row, &read.filter)? {
-            return Ok(filling.stopped_early(read.after));
+            return Ok(filling.stopped_early(read.after, bounds.first));
         }
     }
-    Ok(Page { events: filling.events, next: end })
+    Ok(Page { events: filling.events, next: end, first: bounds.first })
 }
 
-fn page_of_object(connection: &Connection, read: &Read, object: &ObjectKey, last: Seq) -> rusqlite::Result<Page> {
+fn page_of_object(connection: &Connection, read: &Read, object: &ObjectKey, bounds: Bounds) -> rusqlite::Result<Page> {
     let mut statement =
         connection.prepare_cached(select_events!("WHERE object = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"))?;
     let mut rows = statement.query(params![object.as_str(), read.after as i64, SCAN_MAX as i64])?;
@@ -110,13 +110,13 @@ fn page_of_object(connection: &Connection, read: &Read, object: &ObjectKey, last
     let mut last_looked_at = read.after;
     while let Some(row) = rows.next()? {
         if !filling.take(row, &read.filter)? {
-            return Ok(filling.stopped_early(last_looked_at));
+            return Ok(filling.stopped_early(last_looked_at, bounds.first));
         }
         looked_at += 1;
         last_looked_at = row.get::<_, i64>(0)? as Seq;
     }
-    let next = if looked_at == SCAN_MAX { last_looked_at } else { last };
-    Ok(Page { events: filling.events, next })
+    let next = if looked_at == SCAN_MAX { last_looked_at } else { bounds.last };
+    Ok(Page { events: filling.events, next, first: bounds.first })
 }
 
 /// A page while it fills up.
@@ -151,9 +151,9 @@ impl Filling {
         Ok(true)
     }
 
-    fn stopped_early(self, looked_at: Seq) -> Page {
+    fn stopped_early(self, looked_at: Seq, first: Seq) -> Page {
         let next = self.events.last().map_or(looked_at, |event| event.seq);
-        Page { events: self.events, next }
+        Page { events: self.events, next, first }
     }
 }
 
@@ -164,10 +164,28 @@ pub(super) fn chain(
     limit: usize,
 ) -> rusqlite::Result<Vec<Event>> {
     let before = before.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
-    connection
-        .prepare_cached(select_events!("WHERE object = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"))?
-        .query_map(params![object.as_str(), before, limit as i64], event_of)?
-        .collect()
+    let mut statement =
+        connection.prepare_cached(select_events!("WHERE object = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"))?;
+    let events = statement.query_map(params![object.as_str(), before, limit as i64], event_of)?;
+    up_to_a_page(events, Event::bytes)
+}
+
+/// Takes rows while they fit on a page, without looking at those that do not.
+pub(super) fn up_to_a_page<T>(
+    rows: impl Iterator<Item = rusqlite::Result<T>>,
+    bytes_of: impl Fn(&T) -> usize,
+) -> rusqlite::Result<Vec<T>> {
+    let mut taken = Vec::new();
+    let mut bytes = 0;
+    for row in rows {
+        let row = row?;
+        bytes += bytes_of(&row);
+        if !taken.is_empty() && bytes > PAGE_BYTES_MAX {
+            break;
+        }
+        taken.push(row);
+    }
+    Ok(taken)
 }
 
 pub(super) fn event(connection: &Connection, seq: Seq) -> rusqlite::Result<Option<Event>> {

@@ -1,0 +1,208 @@
+//! How does the Postgres engine compare to plain inserts?
+//!
+//! Raw: a plain table with our columns, its key as the only index; multi-row inserts (`unnest`) on one connection, and
+//! single rows from 32 connections. Both sides live in a schema of their own, which is dropped afterwards.
+
+use super::report::{Report, Target};
+use super::rounds::{self, Rates, SLICE, slice};
+use super::sample::{Objects, Sample, TOPIC};
+use anyhow::Context;
+use ensue::Ensue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls, Statement};
+use uuid::Uuid;
+
+/// How many events a batch has.
+const BATCH: usize = 1_000;
+/// How many callers publish one event at a time.
+const CALLERS: usize = 64;
+/// How many connections insert one row at a time.
+const CLIENTS: usize = 32;
+
+const UNIT: &str = "events/s";
+
+/// Measures in two new schemas, which are dropped afterwards, whatever happens.
+pub async fn run(url: &str, seconds: u64) -> anyhow::Result<Report> {
+    let schema = format!("ensue_bench_{:08x}", rand::random::<u32>());
+    let base = without_schema(url);
+    let raw = connect(&base).await?;
+    raw.batch_execute(&format!("CREATE SCHEMA {schema}_raw"))
+        .await
+        .context("cannot make a schema for the benchmark")?;
+    let measured = measure(&base, &schema, &raw, seconds).await;
+    let drop = format!("DROP SCHEMA IF EXISTS {schema}_raw CASCADE; DROP SCHEMA IF EXISTS {schema} CASCADE");
+    raw.batch_execute(&drop)
+        .await
+        .with_context(|| format!("cannot drop the schemas {schema} and {schema}_raw: drop them by hand"))?;
+    measured
+}
+
+async fn measure(base: &str, schema: &str, raw: &Client, seconds: u64) -> anyhow::Result<Report> {
+    let table = format!("{schema}_raw.events");
+    raw.batch_execute(&format!(
+        "CREATE TABLE {table} (seq bigint PRIMARY KEY, prev bigint, recorded_at timestamptz NOT NULL,
+            occurred_at timestamptz, id uuid NOT NULL, to_subscription uuid, topic text COLLATE \"C\" NOT NULL,
+            object text COLLATE \"C\", payload jsonb NOT NULL, metadata jsonb)"
+    ))
+    .await?;
+    let many = raw
+        .prepare(&format!(
+            "INSERT INTO {table} (seq, prev, recorded_at, id, topic, object, payload)
+             SELECT b.seq, b.prev, now(), b.id, b.topic, b.object, b.payload::jsonb
+             FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])
+                AS b(seq, prev, id, topic, object, payload)"
+        ))
+        .await?;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = connect(base).await?;
+        let insert = format!(
+            "INSERT INTO {table} (seq, recorded_at, id, topic, payload) VALUES ($1, now(), $2, $3, $4::text::jsonb)"
+        );
+        let one = client.prepare(&insert).await?;
+        clients.push((client, one));
+    }
+    let clients = Arc::new(clients);
+    let joint = if base.contains('?') { '&' } else { '?' };
+    let bus = Ensue::open(&format!("{base}{joint}schema={schema}")).await?;
+    let plain = Arc::new(Sample::new(Objects::None));
+    let all = Arc::new(Sample::new(Objects::All));
+    let seq = Arc::new(AtomicI64::new(0));
+
+    let mut rates: [Rates; 6] = Default::default();
+    // The first round warms up and is not counted.
+    for round in 0..=rounds::count(seconds, rates.len()) {
+        let results = [
+            raw_batches(raw, &many, &plain, &seq).await?,
+            batches(&bus, &plain).await?,
+            raw_batches(raw, &many, &all, &seq).await?,
+            batches(&bus, &all).await?,
+            raw_singles(&clients, &plain, &seq).await?,
+            singles(&bus, &plain).await?,
+        ];
+        for (rates, (count, took)) in rates.iter_mut().zip(results).filter(|_| round > 0) {
+            rates.add(count, took);
+        }
+    }
+    bus.close().await;
+
+    let version: String = raw.query_one("SHOW server_version", &[]).await?.get(0);
+    let mut report = Report::new(format!(
+        "Appending on Postgres {version}: 200-byte payloads, {} rounds of {} ms each",
+        rounds::count(seconds, rates.len()),
+        SLICE.as_millis(),
+    ));
+    let [raw_none, ours_none, raw_all, ours_all, raw_one, ours_one] = rates.map(|rates| rates.median());
+    let at_least = |bound| Some(Target::AtLeast(bound));
+    report.raw(format!("plain inserts, batches of {BATCH}, no objects"), raw_none, UNIT);
+    report.against(
+        format!("ensue, batches of {BATCH}, no objects, one caller"),
+        ours_none,
+        UNIT,
+        raw_none,
+        at_least(0.9),
+    );
+    report.raw(format!("plain inserts, batches of {BATCH}, 10,000 objects"), raw_all, UNIT);
+    report.against(
+        format!("ensue, batches of {BATCH}, 10,000 objects, one caller"),
+        ours_all,
+        UNIT,
+        raw_all,
+        at_least(0.6),
+    );
+    report.raw(format!("plain inserts of one row, {CLIENTS} connections"), raw_one, UNIT);
+    report.against(format!("ensue, {CALLERS} callers of one event"), ours_one, UNIT, raw_one, at_least(2.5));
+    Ok(report)
+}
+
+/// The address as plain clients know it: `schema` is our own parameter.
+fn without_schema(url: &str) -> String {
+    let Some((base, query)) = url.split_once('?') else { return url.to_string() };
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("schema=")).collect();
+    if rest.is_empty() { base.to_string() } else { format!("{base}?{}", rest.join("&")) }
+}
+
+async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .context("the benchmark cannot connect (without TLS): check the address, and that the server runs")?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "a connection of the benchmark broke");
+        }
+    });
+    Ok(client)
+}
+
+async fn raw_batches(
+    client: &Client,
+    insert: &Statement,
+    sample: &Sample,
+    seq: &AtomicI64,
+) -> anyhow::Result<(u64, Duration)> {
+    let start = Instant::now();
+    let mut count = 0;
+    while start.elapsed() < SLICE {
+        let (objects, payloads): (Vec<Option<String>>, Vec<String>) = (0..BATCH).map(|_| sample.row()).unzip();
+        let first = seq.fetch_add(BATCH as i64, Ordering::Relaxed) + 1;
+        let seqs: Vec<i64> = (first..).take(BATCH).collect();
+        let prevs: Vec<Option<i64>> =
+            seqs.iter().zip(&objects).map(|(seq, object)| object.as_ref().map(|_| seq - 1)).collect();
+        let ids: Vec<Uuid> = seqs.iter().map(|_| Uuid::from_u128(rand::random())).collect();
+        let topics = vec![TOPIC; BATCH];
+        client.execute(insert, &[&seqs, &prevs, &ids, &topics, &objects, &payloads]).await?;
+        count += BATCH as u64;
+    }
+    Ok((count, start.elapsed()))
+}
+
+async fn raw_singles(
+    clients: &Arc<Vec<(Client, Statement)>>,
+    sample: &Arc<Sample>,
+    seq: &Arc<AtomicI64>,
+) -> anyhow::Result<(u64, Duration)> {
+    let (clients, sample, seq) = (clients.clone(), sample.clone(), seq.clone());
+    slice(CLIENTS, move |caller| {
+        let (clients, sample, seq) = (clients.clone(), sample.clone(), seq.clone());
+        async move {
+            let (client, insert) = &clients[caller];
+            let (_, payload) = sample.row();
+            let number = seq.fetch_add(1, Ordering::Relaxed) + 1;
+            client.execute(insert, &[&number, &Uuid::from_u128(rand::random()), &TOPIC, &payload]).await?;
+            Ok(1)
+        }
+    })
+    .await
+}
+
+async fn batches(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Duration)> {
+    let (bus, sample) = (bus.clone(), sample.clone());
+    slice(1, move |_| {
+        let (bus, sample) = (bus.clone(), sample.clone());
+        async move { Ok(bus.publish_all(sample.events(BATCH)).await?.len() as u64) }
+    })
+    .await
+}
+
+async fn singles(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Duration)> {
+    let (bus, sample) = (bus.clone(), sample.clone());
+    slice(CALLERS, move |_| {
+        let (bus, sample) = (bus.clone(), sample.clone());
+        async move { bus.publish(sample.event()).await.map(|_| 1).map_err(Into::into) }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_clients_do_not_see_our_parameter() {
+        assert_eq!(without_schema("postgres://h/db"), "postgres://h/db");
+        assert_eq!(without_schema("postgres://h/db?schema=a"), "postgres://h/db");
+        assert_eq!(without_schema("postgres://h/db?a=b&schema=a&c=d"), "postgres://h/db?a=b&c=d");
+    }
+}

@@ -1,0 +1,44 @@
+//! How fast is it, measured against what the machine can do?
+//!
+//! Every figure stands beside the raw limit from the same run on the same file system, in short rounds that take turns,
+//! because machines are noisy and a bare number says little. A benchmark never fails for being slow: it shows the
+//! figure beside its target.
+
+mod append;
+mod append_postgres;
+mod append_sqlite;
+mod client;
+mod http;
+mod process;
+mod read;
+mod report;
+mod rounds;
+mod sample;
+
+use crate::cli::Outcome;
+use clap::Subcommand;
+
+/// `ensue bench …`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Appending, beside plain inserts of the same rows
+    Append(append::AppendArgs),
+    /// POST /v1/events, beside a handler that does nothing
+    Http(http::HttpArgs),
+    /// Reading at the end of a long log, beside a short one
+    Read(read::ReadArgs),
+    /// The handler that does nothing, in a process of its own
+    #[command(hide = true)]
+    Noop,
+}
+
+/// Carries out `ensue bench …`.
+pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
+    match command {
+        BenchCommand::Append(args) => append::run(args).await?,
+        BenchCommand::Http(args) => http::run(args).await?,
+        BenchCommand::Read(args) => read::run(args).await?,
+        BenchCommand::Noop => http::serve_noop().await?,
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,78 @@
+//! How does an argument become a value?
+
+use crate::config::units::Span;
+use anyhow::{Context, bail};
+use ensue::{EventId, Seq, Timestamp};
+use std::io::Read;
+
+/// An event, named by its place or by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventRef {
+    /// Its place in the log.
+    Seq(Seq),
+    /// Its public identity.
+    Id(EventId),
+}
+
+/// For `clap`: a `seq` or an id.
+pub fn event_ref(text: &str) -> Result<EventRef, String> {
+    if let Ok(seq) = text.parse() {
+        return Ok(EventRef::Seq(seq));
+    }
+    event_id(text).map(EventRef::Id).map_err(|_| {
+        "write a seq such as 12, or an id such as 01890a5d-ac96-774b-bcce-b302099a8057, as publish and tail show them".into()
+    })
+}
+
+/// For `clap`: an id.
+pub fn event_id(text: &str) -> Result<EventId, String> {
+    let id =
+        text.parse().map_err(|_| "write an id such as 01890a5d-ac96-774b-bcce-b302099a8057, as publish answered it")?;
+    Ok(EventId(id))
+}
+
+/// For `clap`: a point in time, or a length of time from now on.
+pub fn time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(span) = text.parse::<Span>() {
+        return Timestamp::now().checked_add(span.0).map_err(|error| error.to_string());
+    }
+    text.parse()
+        .map_err(|_| "write a time such as 2026-11-15T12:00:00Z, or a length of time from now such as 10m".into())
+}
+
+/// JSON as it stands, from a file (`@FILE`) or from stdin (`-`).
+pub fn json_text(field: &str, argument: &str) -> anyhow::Result<String> {
+    if argument == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).with_context(|| format!("cannot read `{field}` from stdin"))?;
+        return Ok(text);
+    }
+    match argument.strip_prefix('@') {
+        Some("") => bail!("`{field}` names no file: write @FILE, - for stdin, or the JSON itself"),
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read `{field}` from {path}: check the path and its permissions")),
+        None => Ok(argument.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_named_by_seq_or_id() {
+        assert_eq!(event_ref("12"), Ok(EventRef::Seq(12)));
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        assert_eq!(event_ref(id), Ok(EventRef::Id(EventId(id.parse().unwrap()))));
+        for bad in ["", "-1", "order.paid", "01890a5d"] {
+            assert!(event_ref(bad).unwrap_err().contains("such as 12"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_absolute_or_from_now() {
+        assert_eq!(time("2026-11-15T12:00:00Z"), Ok(Timestamp::from_second(1_794_744_000).unwrap()));
+        assert!(time("10m").unwrap() > Timestamp::now());
+        assert!(time("tomorrow").unwrap_err().contains("2026-11-15T12:00:00Z"));
+    }
+}

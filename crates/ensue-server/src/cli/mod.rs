@@ -1,0 +1,171 @@
+//! What can one ask of `ensue` on the command line?
+//!
+//! One file per command. A command talks to a running server (`--url`) or opens a store itself (`--store`) through
+//! the same [`target::Target`], and prints for people or, with `--json`, for programs.
+
+mod args;
+mod config;
+mod doctor;
+mod event;
+mod object;
+pub mod output;
+mod publish;
+mod remote;
+mod serve;
+mod sse;
+mod tail;
+mod target;
+mod verify;
+mod wire;
+
+use crate::bench;
+use clap::{Parser, Subcommand};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The variable that says what to log, such as `info` or `ensue=debug`.
+const LOG_VARIABLE: &str = "ENSUE_LOG";
+
+/// How a command ended when nothing kept it from doing its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// It looked, and what it found is not well: it has said so itself.
+    ProblemsFound,
+}
+
+/// A durable, gapless, ordered log of events.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ensue",
+    version,
+    about = "Things that happen after other things, durably and in order.",
+    after_help = "\
+A first tour, in two terminals:
+  ensue serve                                                # a log in ./ensue.db, on http://127.0.0.1:4747
+  ensue publish order.paid --object order:1 --payload '{\"total\": 120}'
+  ensue tail --from-beginning                                # what happened, then what happens
+  ensue object show order:1                                  # the chain of one object
+
+`ensue help COMMAND` shows examples of each. ENSUE_LOG=info (or debug) says more on stderr."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(serve::ServeArgs),
+    /// Publish an event: answered when it is on disk
+    Publish(publish::PublishArgs),
+    /// Follow the log, one event per line
+    Tail(tail::TailArgs),
+    /// Look at single events
+    #[command(subcommand)]
+    Event(event::EventCommand),
+    /// Look at the events of one object
+    #[command(subcommand)]
+    Object(object::ObjectCommand),
+    /// Audit the whole log: gaps, forks, order
+    Verify(verify::VerifyArgs),
+    /// Find out what is wrong with an installation, and what to do about it
+    Doctor(doctor::DoctorArgs),
+    /// Check the config file
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Measure, beside the raw limit of the same machine in the same run
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+}
+
+impl Command {
+    /// A server tells what it does; the other commands only what goes wrong.
+    fn log_default(&self) -> &'static str {
+        match self {
+            Command::Serve(_) => "info",
+            Command::Publish(_)
+            | Command::Tail(_)
+            | Command::Event(_)
+            | Command::Object(_)
+            | Command::Verify(_)
+            | Command::Doctor(_)
+            | Command::Config(_)
+            | Command::Bench(_) => "warn",
+        }
+    }
+
+    async fn run(self) -> anyhow::Result<Outcome> {
+        match self {
+            Command::Serve(args) => serve::run(args).await,
+            Command::Publish(args) => publish::run(args).await,
+            Command::Tail(args) => tail::run(args).await,
+            Command::Event(command) => event::run(command).await,
+            Command::Object(command) => object::run(command).await,
+            Command::Verify(args) => verify::run(args).await,
+            Command::Doctor(args) => doctor::run(args).await,
+            Command::Config(command) => config::run(command),
+            Command::Bench(command) => bench::run(command).await,
+        }
+    }
+}
+
+/// Parses the command line, runs the command, and answers with the exit code: 0 only on success.
+pub fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(command.log_default()));
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
+    // The TLS library takes its cryptography once per process, before anything speaks TLS.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::debug!("a TLS provider was installed before");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(command.run()) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::ProblemsFound) => ExitCode::FAILURE,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever read our output has seen enough, as in `ensue tail | head`.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_by_example() {
+        fn walk(command: &clap::Command, path: &str) {
+            for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+                let path = format!("{path} {}", sub.get_name());
+                let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(sub.has_subcommands() || help.contains("ensue "), "`{path}` has no example in its help");
+                walk(sub, &path);
+            }
+        }
+        walk(&Cli::command(), "ensue");
+    }
+}

@@ -1,0 +1,114 @@
+//! How is an answer shown, to people and to programs?
+
+use clap::Args;
+use comfy_table::{Table, presets};
+use ensue::{Event, Pending, Seq};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArgs {
+    /// Print JSON for programs instead of text for people
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints a line on stdout at once. A closed pipe is an error, and not a panic as with `println!`.
+pub fn line(text: impl Display) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string(value)?)
+}
+
+/// A table for people.
+pub fn table<const COLUMNS: usize>(
+    header: [&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+/// Names and values under each other, without lines.
+pub fn fields(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    pairs.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A place, or a dash where there is none.
+pub fn place(seq: Option<Seq>) -> String {
+    seq.map_or("-".into(), |seq| seq.to_string())
+}
+
+/// An event in one line of a list.
+pub fn event_line(event: &Event) -> String {
+    let object = event.object.as_ref().map_or("-", |object| object.as_str());
+    format!("{}  {}  {}  {object}  {}", event.seq, event.recorded_at, event.topic, event.payload.as_str())
+}
+
+/// An event in the log as the API shows it.
+#[derive(Serialize)]
+pub struct LoggedJson<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    state: &'static str,
+}
+
+/// A delayed event as the API shows it.
+#[derive(Serialize)]
+pub struct PendingJson<'a> {
+    seq: Option<Seq>,
+    #[serde(flatten)]
+    pending: &'a Pending,
+    state: &'static str,
+}
+
+/// An event in the log as the API shows it.
+pub fn logged_json(event: &Event) -> LoggedJson<'_> {
+    LoggedJson { event, state: "logged" }
+}
+
+/// A delayed event as the API shows it.
+pub fn pending_json(pending: &Pending) -> PendingJson<'_> {
+    PendingJson { seq: None, pending, state: "pending" }
+}
+
+/// A number with separators: `12,345,678`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        let shown: Vec<String> = [0, 999, 1_000, 12_345_678].into_iter().map(grouped).collect();
+        assert_eq!(shown, ["0", "999", "1,000", "12,345,678"]);
+    }
+
+    #[test]
+    fn fields_stand_under_each_other() {
+        assert_eq!(fields(&[("a", "1".into()), ("long", "2".into())]), "a     1\nlong  2");
+    }
+}

@@ -1,0 +1,232 @@
+//! How does a command talk to a running server?
+
+use super::args::EventRef;
+use super::wire;
+use anyhow::{Context, anyhow, bail};
+use ensue::event::Entry;
+use ensue::{Appended, Cancelled, Event, EventId, Filter, Found, ObjectKey, Page, Seq};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long a server may take to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a server may be silent in the middle of an answer; streams have heartbeats well within it.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// A running server.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    base: Url,
+    client: Client,
+    token: Option<String>,
+}
+
+/// What the server says when it refuses.
+#[derive(Deserialize)]
+struct Problem {
+    title: String,
+    detail: Option<String>,
+}
+
+/// An entry as POST /v1/events takes it.
+#[derive(Serialize)]
+struct Body<'a> {
+    topic: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<&'a str>,
+    payload: &'a ensue::Json,
+    metadata: &'a ensue::Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    occurred_at: Option<ensue::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<ensue::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+}
+
+impl Remote {
+    /// A server at an address; nothing is sent yet.
+    pub fn new(url: &str, token: Option<String>) -> anyhow::Result<Self> {
+        let wrong = || format!("`{url}` is no address of a server: write one such as http://127.0.0.1:4747");
+        let base = Url::parse(url).with_context(wrong)?;
+        if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
+            bail!(wrong());
+        }
+        let client = Client::builder()
+            .connect_timeout(CONNECT_MAX)
+            .read_timeout(SILENCE_MAX)
+            // A proxy in the environment is not meant for a server on this machine.
+            .no_proxy()
+            .build()
+            .context("cannot set up the HTTP client")?;
+        Ok(Self { base, client, token })
+    }
+
+    /// The server's address, for messages.
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    fn at(&self, segments: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    fn request(&self, method: Method, segments: &[&str], query: &[(&str, String)]) -> RequestBuilder {
+        let request = self.client.request(method, self.at(segments, query));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Sends a request; an error says what to do when nobody answers.
+    pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        request.send().await.map_err(|error| self.unreachable(error))
+    }
+
+    fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
+        let error = error.without_url();
+        if error.is_connect() {
+            return anyhow!(
+                "no server answers at {}: start one with `ensue serve`, name another with --url or ENSUE_URL, \
+                 or open a store directly with --store",
+                self.url()
+            );
+        }
+        anyhow::Error::new(error).context(format!("the server at {} did not answer: try again", self.url()))
+    }
+
+    async fn text(&self, response: Response) -> anyhow::Result<String> {
+        response.text().await.map_err(|error| self.unreachable(error))
+    }
+
+    /// The text of a good answer, or what the server said.
+    async fn good(&self, response: Response) -> anyhow::Result<String> {
+        if response.status().is_success() { self.text(response).await } else { Err(self.refusal(response).await) }
+    }
+
+    /// What a refusal says, with what to do.
+    pub async fn refusal(&self, response: Response) -> anyhow::Error {
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        if status == StatusCode::UNAUTHORIZED {
+            return anyhow!("the server at {} wants a token: give it with --token or ENSUE_TOKEN", self.url());
+        }
+        match serde_json::from_str::<Problem>(&text) {
+            Ok(problem) => anyhow!("{}", problem.detail.unwrap_or(problem.title)),
+            Err(_) => anyhow!("the server at {} answered {status}: check --url", self.url()),
+        }
+    }
+
+    /// Publishes one event.
+    pub async fn publish(&self, entry: &Entry) -> anyhow::Result<Appended> {
+        let body = Body {
+            topic: entry.topic.as_str(),
+            object: entry.object.as_ref().map(ObjectKey::as_str),
+            payload: &entry.payload,
+            metadata: &entry.metadata,
+            occurred_at: entry.occurred_at,
+            not_before: entry.not_before,
+            key: entry.key.as_ref().map(|key| key.as_str()),
+        };
+        let request = self.request(Method::POST, &["v1", "events"], &[]);
+        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(&body)?);
+        let response = self.send(request).await?;
+        let repeated = response.status() == StatusCode::OK;
+        let answer = wire::published(&self.good(response).await?)?;
+        Ok(Appended { id: answer.id, seq: answer.seq, prev: answer.prev, repeated })
+    }
+
+    /// Reads a page of the log.
+    pub async fn read(&self, after: Seq, limit: usize) -> anyhow::Result<Page> {
+        let query = [("after", after.to_string()), ("limit", limit.to_string())];
+        let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
+        wire::page(&self.good(response).await?)
+    }
+
+    /// The event of a place or an id.
+    pub async fn event(&self, event: EventRef) -> anyhow::Result<Option<Found>> {
+        let name = match event {
+            EventRef::Seq(seq) => seq.to_string(),
+            EventRef::Id(id) => id.to_string(),
+        };
+        let response = self.send(self.request(Method::GET, &["v1", "events", &name], &[])).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        wire::event(&self.good(response).await?)?.found().map(Some)
+    }
+
+    /// Cancels a delayed event.
+    pub async fn cancel(&self, id: EventId) -> anyhow::Result<Cancelled> {
+        let response = self.send(self.request(Method::DELETE, &["v1", "events", &id.to_string()], &[])).await?;
+        match response.status() {
+            StatusCode::NOT_FOUND => Ok(Cancelled::Unknown),
+            StatusCode::CONFLICT => match self.event(EventRef::Id(id)).await? {
+                Some(Found::Logged(event)) => Ok(Cancelled::AlreadyLogged(event.seq)),
+                Some(Found::Pending(_)) | None => Err(self.refusal(response).await),
+            },
+            _ => self.good(response).await.map(|_| Cancelled::Gone),
+        }
+    }
+
+    /// The events of one object, newest first.
+    pub async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> anyhow::Result<Vec<Event>> {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(before.map(|before| ("before", before.to_string())));
+        let path = ["v1", "objects", object.as_str(), "events"];
+        let response = self.send(self.request(Method::GET, &path, &query)).await?;
+        wire::events(&self.good(response).await?)
+    }
+
+    /// Opens the stream of events. `after` none: what comes from now on.
+    pub async fn stream(&self, filter: &Filter, after: Option<Seq>) -> anyhow::Result<Response> {
+        let mut query = Vec::new();
+        query.extend(filter.topic.as_ref().map(|topic| ("topic", topic.to_string())));
+        query.extend(filter.object.as_ref().map(|object| ("object", object.to_string())));
+        let request =
+            self.request(Method::GET, &["v1", "events", "stream"], &query).header(ACCEPT, "text/event-stream");
+        let request = match after {
+            Some(after) => request.header("Last-Event-ID", after.to_string()),
+            None => request,
+        };
+        self.send(request).await
+    }
+
+    /// What the server says about itself: the status, headers and text of `/health`, `/ready` or `/metrics`.
+    pub async fn about(&self, path: &str) -> anyhow::Result<(StatusCode, HeaderMap, String)> {
+        let response = self.send(self.request(Method::GET, &[path], &[])).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        Ok((status, headers, self.text(response).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_one_segment_of_the_path_whatever_it_holds() {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let remote = Remote::new("http://h:1/base/", None).unwrap();
+        let url = remote.at(&["v1", "objects", "a/b c?", "events"], &[("limit", "5".into())]);
+        assert_eq!(url.as_str(), "http://h:1/base/v1/objects/a%2Fb%20c%3F/events?limit=5");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for bad in ["", "127.0.0.1:4747", "ftp://h", "postgres://h/db"] {
+            let error = format!("{:#}", Remote::new(bad, None).unwrap_err());
+            assert!(error.contains("http://127.0.0.1:4747"), "{bad:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How does the server's JSON become our types again?
+
+use anyhow::{Context, bail};
+use ensue::{Event, EventId, Found, Json, ObjectKey, Page, Pending, Seq, Timestamp, Topic};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+/// An event as the server shows it, logged or pending. Fields we do not know come from a newer server and are ignored.
+#[derive(Debug, Deserialize)]
+pub struct WireEvent {
+    seq: Option<Seq>,
+    prev: Option<Seq>,
+    id: EventId,
+    topic: String,
+    object: Option<String>,
+    payload: Box<RawValue>,
+    metadata: Box<RawValue>,
+    occurred_at: Timestamp,
+    recorded_at: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+    to: Option<Uuid>,
+}
+
+impl WireEvent {
+    /// The event, wherever it is.
+    pub fn found(self) -> anyhow::Result<Found> {
+        let id = self.id;
+        let topic = Topic::stored(&self.topic);
+        let object = self.object.as_deref().map(ObjectKey::stored);
+        let payload = Json::stored(self.payload.get());
+        let metadata = Json::stored(self.metadata.get());
+        let (occurred_at, to) = (self.occurred_at, self.to);
+        match (self.seq, self.recorded_at, self.not_before) {
+            (Some(seq), Some(recorded_at), _) => {
+                let prev = self.prev;
+                Ok(Found::Logged(Event {
+                    seq,
+                    prev,
+                    id,
+                    topic,
+                    object,
+                    payload,
+                    metadata,
+                    occurred_at,
+                    recorded_at,
+                    to,
+                }))
+            }
+            (None, _, Some(not_before)) => {
+                Ok(Found::Pending(Pending { id, topic, object, payload, metadata, occurred_at, not_before, to }))
+            }
+            (Some(_), None, _) | (None, _, None) => {
+                bail!("the server's answer has an event that is neither logged nor pending")
+            }
+        }
+    }
+
+    /// The event, which must be in the log.
+    pub fn logged(self) -> anyhow::Result<Event> {
+        match self.found()? {
+            Found::Logged(event) => Ok(event),
+            Found::Pending(pending) => bail!("the server's answer has the pending event {} in the log", pending.id),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct WirePage {
+    events: Vec<WireEvent>,
+    next: Seq,
+    first: Seq,
+}
+
+#[derive(Deserialize)]
+struct WireEvents {
+    events: Vec<WireEvent>,
+}
+
+/// The answer to a publish.
+#[derive(Debug, Deserialize)]
+pub struct WireAppended {
+    /// The event's identity.
+    pub id: EventId,
+    /// Its place in the log; none while it is delayed.
+    pub seq: Option<Seq>,
+    /// The place of the preceding event of the same object.
+    pub prev: Option<Seq>,
+}
+
+#[derive(Deserialize)]
+struct WirePublished {
+    events: Vec<WireAppended>,
+}
+
+/// One event.
+pub fn event(text: &str) -> anyhow::Result<WireEvent> {
+    parse(text)
+}
+
+/// A page of the log.
+pub fn page(text: &str) -> anyhow::Result<Page> {
+    let page: WirePage = parse(text)?;
+    let events = page.events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?;
+    Ok(Page { events, next: page.next, first: page.first })
+}
+
+/// A list of events.
+pub fn events(text: &str) -> anyhow::Result<Vec<Event>> {
+    parse::<WireEvents>(text)?.events.into_iter().map(WireEvent::logged).collect()
+}
+
+/// The answer to the publish of one event.
+pub fn published(text: &str) -> anyhow::Result<WireAppended> {
+    parse::<WirePublished>(text)?.events.into_iter().next().context("the server answered without an event")
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> anyhow::Result<T> {
+    serde_json::from_str(text).with_context(|| {
+        let start: String = text.chars().take(200).collect();
+        format!("this is not an answer of an Ensue server; check --url ({start:?})")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_comes_back_as_it_was_sent() {
+        let text = r#"{"seq":3,"prev":1,"id":"01890a5d-ac96-774b-bcce-b302099a8057","topic":"a.b","object":"o","payload":{"x":1.50},"metadata":{},"occurred_at":"2026-11-15T12:00:00Z","recorded_at":"2026-11-15T12:00:00.000001Z"}"#;
+        let event = event(text).unwrap().logged().unwrap();
+        assert_eq!(event.payload.as_str(), "{\"x\":1.50}");
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+    }
+
+    #[test]
+    fn an_answer_of_something_else_is_named_as_such() {
+        let error = format!("{:#}", page("<html>").unwrap_err());
+        assert!(error.contains("check --url") && error.contains("<html>"), "{error}");
+    }
+}

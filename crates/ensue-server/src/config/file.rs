@@ -1,0 +1,133 @@
+//! What does the config file say?
+//!
+//! A mistake is answered with the file, the line and the field; nothing is guessed and nothing unknown is passed over.
+
+use super::units::{Size, Span};
+use anyhow::{Context, anyhow};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Read if it is there and no other file is named.
+pub const DEFAULT_FILE: &str = "ensue.yaml";
+
+/// The keys of the config file. All are optional; paths are relative to the folder the server is started in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfigFile {
+    /// The store's URL.
+    pub store: Option<String>,
+    /// The address to listen on.
+    pub listen: Option<String>,
+    /// A file with one token per line.
+    pub token_file: Option<PathBuf>,
+    /// What to keep of the log.
+    pub retention: Option<RetentionSection>,
+}
+
+/// The key `retention` of the config file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionSection {
+    /// Forget what is older.
+    pub age: Option<Span>,
+    /// Forget the oldest beyond this.
+    pub size: Option<Size>,
+    /// The longest that a reader who does not come back keeps events beyond `age` and `size`.
+    pub hold_max: Option<Span>,
+}
+
+impl ConfigFile {
+    /// Reads a file that must be there.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!("cannot read the config file {}: check the path and its permissions", path.display())
+        })?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads the named file or, without a name, [`DEFAULT_FILE`] if there is one. Answers with the file it read.
+    pub fn find(named: Option<&Path>) -> anyhow::Result<(Self, Option<PathBuf>)> {
+        match named {
+            Some(path) => Ok((Self::read(path)?, Some(path.to_path_buf()))),
+            None => {
+                let path = Path::new(DEFAULT_FILE);
+                match path.try_exists() {
+                    Ok(false) => Ok((Self::default(), None)),
+                    Ok(true) => Ok((Self::read(path)?, Some(path.to_path_buf()))),
+                    Err(error) => Err(anyhow!("cannot look for {DEFAULT_FILE}: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Parses the text of a file; `name` is the file's, for the error.
+    pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
+        let config: Self = serde_saphyr::from_str(text).map_err(|error| explain(name, text, &error))?;
+        if let Some(RetentionSection { age: Some(age), hold_max: Some(hold_max), .. }) = config.retention
+            && hold_max.0 < age.0
+        {
+            return Err(anyhow!(
+                "{name}: `retention.hold_max` is shorter than `retention.age`, so it could never hold anything: \
+                 make it at least as long, or leave it out"
+            ));
+        }
+        Ok(config)
+    }
+}
+
+/// The parser's message with its place in front, the line itself under it, and what to do.
+fn explain(name: &str, text: &str, error: &serde_saphyr::Error) -> anyhow::Error {
+    let message = error.without_snippet().to_string();
+    let advice = format!("Correct it, then run `ensue config check {name}`.");
+    let Some(location) = error.location() else {
+        return anyhow!("{name}: {message}\n{advice}");
+    };
+    let (line, column) = (location.line(), location.column());
+    // The place leads already; the parser repeats it at the end.
+    let message = message.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&message);
+    let source = usize::try_from(line).ok().and_then(|line| text.lines().nth(line.saturating_sub(1)));
+    let quoted = source.map_or(String::new(), |source| format!("  {line} | {source}\n"));
+    anyhow!("{name}:{line}:{column}: {message}\n{quoted}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    fn refusal(text: &str) -> String {
+        ConfigFile::parse("my.yaml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB, hold_max: 30d }\n";
+        let config = ConfigFile::parse("my.yaml", text).unwrap();
+        assert_eq!(config.store.as_deref(), Some("sqlite:a.db"));
+        assert_eq!(config.listen.as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(config.token_file.as_deref(), Some(Path::new("t")));
+        let retention = config.retention.unwrap();
+        assert_eq!(retention.age.unwrap().0, SignedDuration::from_hours(7 * 24));
+        assert_eq!(retention.size.unwrap().0, 10_000_000_000);
+        assert_eq!(retention.hold_max.unwrap().0, SignedDuration::from_hours(30 * 24));
+    }
+
+    #[test]
+    fn an_empty_file_says_nothing() {
+        assert_eq!(ConfigFile::parse("my.yaml", "# nothing yet\nretention:\n").unwrap(), ConfigFile::default());
+    }
+
+    #[test]
+    fn a_mistake_is_answered_with_file_line_field_and_what_to_do() {
+        let unknown = refusal("store: a\nretention:\n  agee: 7d\n");
+        assert!(unknown.starts_with("my.yaml:3:3: unknown field `agee`"), "{unknown}");
+        assert!(unknown.contains("ensue config check my.yaml"), "{unknown}");
+        let span = refusal("retention:\n  age: 7\n");
+        assert!(span.starts_with("my.yaml:2:8: `7` is no length of time"), "{span}");
+        assert!(span.contains("2 |   age: 7"), "{span}");
+        let kind = refusal("store: [a]\n");
+        assert!(kind.starts_with("my.yaml:1:8:") && kind.contains("1 | store: [a]"), "{kind}");
+        assert!(refusal("store: a\nstore: b\n").starts_with("my.yaml:2:1: duplicate"));
+        assert!(refusal("retention: { age: 7d, hold_max: 1d }").contains("`retention.hold_max`"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may use the server?
+//!
+//! A token file has one token per line, with or without a name before it: `deploy 6f1c…`. Empty lines and those that
+//! begin with `#` are passed over. Errors name the line, never the token.
+
+use anyhow::{Context, bail};
+use std::fmt;
+use std::path::Path;
+
+/// A token and what to call it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NamedToken {
+    /// What to call it: never secret.
+    pub name: String,
+    /// The token itself: never shown.
+    pub secret: String,
+}
+
+impl fmt::Debug for NamedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NamedToken({:?})", self.name)
+    }
+}
+
+impl NamedToken {
+    /// A token that can stand in an HTTP header.
+    pub fn new(name: &str, secret: &str) -> anyhow::Result<Self> {
+        if secret.is_empty() {
+            bail!(
+                "the token `{name}` is empty: set it to a long random text, such as the output of `openssl rand -hex 32`"
+            );
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            bail!(
+                "the token `{name}` has characters that cannot be sent in an HTTP header: use letters, digits and - _ . only"
+            );
+        }
+        Ok(Self { name: name.into(), secret: secret.into() })
+    }
+}
+
+/// Reads a token file. One without a token is refused: it would open the server to everybody.
+pub fn read(path: &Path) -> anyhow::Result<Vec<NamedToken>> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read the token file {}: check the path and its permissions", path.display())
+    })?;
+    parse(&path.display().to_string(), &text)
+}
+
+fn parse(file: &str, text: &str) -> anyhow::Result<Vec<NamedToken>> {
+    let mut tokens = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let place = format!("{file}:{}", index + 1);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let token = match words[..] {
+            [secret] => NamedToken::new(&format!("line {}", index + 1), secret),
+            [name, secret] => NamedToken::new(name, secret),
+            _ => bail!("{place}: more than two words: write one token per line, or a name and a token"),
+        };
+        tokens.push(token.with_context(|| place)?);
+    }
+    if tokens.is_empty() {
+        bail!("{file} has no token: write one per line, such as the output of `openssl rand -hex 32`");
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_token_or_a_name_and_a_token() {
+        let tokens = parse("t", "# team\n\nabc\n deploy  def \n").unwrap();
+        let pairs: Vec<_> = tokens.iter().map(|token| (token.name.as_str(), token.secret.as_str())).collect();
+        assert_eq!(pairs, [("line 3", "abc"), ("deploy", "def")]);
+    }
+
+    /// S7: a token never shows up in an error or a debug print.
+    #[test]
+    fn a_mistake_names_the_line_and_never_the_token() {
+        let error = format!("{:#}", parse("t", "abc\nname canary-secret extra\n").unwrap_err());
+        assert!(error.contains("t:2") && !error.contains("canary"), "{error}");
+        let error = format!("{:#}", parse("t", "canäry-secret\n").unwrap_err());
+        assert!(error.contains("t:1") && !error.contains("secret"), "{error}");
+        assert!(!format!("{:?}", parse("t", "n canary").unwrap()).contains("canary"));
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_refused() {
+        assert!(parse("t", "# none\n").unwrap_err().to_string().contains("no token"));
+    }
+}

@@ -1,0 +1,123 @@
+//! How long, and how large, as people write it?
+//!
+//! `1s`, `5m`, `7d` and `10GB` mean the same on the command line, in the environment and in the config file.
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Deserializer, de};
+use std::borrow::Cow;
+use std::str::FromStr;
+
+/// A length of time: a whole number and one of `ms s m h d w`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub SignedDuration);
+
+/// A number of bytes: a whole number and one of `B KB MB GB TB` (thousands) or `KiB MiB GiB TiB` (1,024s).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// A number without sign and the unit behind it.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..digits].parse().ok()?, text[digits..].trim()))
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no length of time: write a whole number and a unit, such as 500ms, 1s, 5m, 2h, 7d or 4w"
+            )
+        };
+        let (count, unit) = split(text).ok_or_else(wrong)?;
+        let millis_each: u64 = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            _ => return Err(wrong()),
+        };
+        let millis = count.checked_mul(millis_each).and_then(|millis| i64::try_from(millis).ok()).ok_or_else(wrong)?;
+        Ok(Self(SignedDuration::from_millis(millis)))
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no size: write a whole number and a unit, such as 500MB, 10GB or 2GiB");
+        let (count, unit) = split(text).ok_or_else(wrong)?;
+        let bytes_each: u64 = match unit.to_ascii_lowercase().as_str() {
+            "b" => 1,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            _ => return Err(wrong()),
+        };
+        count.checked_mul(bytes_each).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A size for people: three digits at most before the unit.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1_000.0 && unit + 1 < UNITS.len() {
+        value /= 1_000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_sizes_have_a_number_and_a_unit() {
+        assert_eq!("1s".parse(), Ok(Span(SignedDuration::from_secs(1))));
+        assert_eq!("5m".parse(), Ok(Span(SignedDuration::from_mins(5))));
+        assert_eq!("7d".parse(), Ok(Span(SignedDuration::from_hours(168))));
+        assert_eq!("10GB".parse(), Ok(Size(10_000_000_000)));
+        assert_eq!("2 GiB".parse(), Ok(Size(2 << 30)));
+    }
+
+    #[test]
+    fn what_is_no_span_or_size_is_refused_with_an_example() {
+        for bad in ["", "7", "d", "-1s", "1.5h", "7 days", "99999999999999999999d", "18446744073709551615w"] {
+            assert!(bad.parse::<Span>().unwrap_err().contains("7d"), "{bad:?}");
+        }
+        for bad in ["", "7", "GB", "-1GB", "10 gigs", "18446744073709551615GB"] {
+            assert!(bad.parse::<Size>().unwrap_err().contains("10GB"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_short() {
+        assert_eq!(human_bytes(999), "999 B");
+        assert_eq!(human_bytes(1_500), "1.5 kB");
+        assert_eq!(human_bytes(2_000_000_000_000_000), "2000.0 TB");
+    }
+}

@@ -1,0 +1,205 @@
+//! How are events read, found and cancelled?
+
+use super::App;
+use super::problem::{Kind, Problem, ProblemBody};
+use super::query::{Query, SEQ_MAX};
+use super::responses::StoreProblems;
+use super::shapes::{self, CancelledShape, EventShape, EventState, PageShape};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ensue::{Cancelled, Ensue, EventId, Found, Read, Seq};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Reads a page of the log
+///
+/// Go on with `after` set to the answer's `next`. A page may be empty although more would follow, because a read looks
+/// at a bounded part of the log.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    operation_id = "read_events",
+    tag = "events",
+    params(
+        ("after" = Option<u64>, Query, description = "Events after this place; 0, the default, for all"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+        ("topic" = Option<String>, Query, description = "This topic and those below it: `order` matches `order.paid`, never `orders`"),
+        ("object" = Option<String>, Query, description = "Events of this object alone"),
+        ("from_time" = Option<String>, Query, format = DateTime, description = "Events recorded at or after this time"),
+        ("state" = Option<String>, Query, description = "`logged` (the default), or `pending` for the delayed events in the order in which they will enter the log"),
+    ),
+    responses(
+        (status = 200, description = "A page, in `seq` order", body = PageShape),
+        (status = 400, description = "A bad parameter", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "A parameter of a later version", body = ProblemBody,
+            content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["after", "limit", "topic", "object", "from_time", "state"])?;
+    let limit = query.page_limit()?;
+    match query.text("state") {
+        None | Some("logged") => {}
+        Some("pending") => return list_pending(&app.bus, &query, limit).await,
+        Some(_) => return Err(Problem::bad_request("state", "must be `logged` or `pending`")),
+    }
+    let filter = query.filter()?;
+    let after = start(&app.bus, &query).await?.unwrap_or(0);
+    let page = app.bus.store().read(Read { after, limit, filter }).await?;
+    let events = page.events.iter().map(EventShape::from).collect();
+    let shape = PageShape { events, next: Some(page.next), first: Some(page.first) };
+    Ok(shapes::json(StatusCode::OK, &shape))
+}
+
+async fn list_pending(bus: &Ensue, query: &Query, limit: usize) -> Result<Response, Problem> {
+    for name in ["after", "topic", "object", "from_time"] {
+        if query.text(name).is_some() {
+            return Err(Problem::bad_request(name, "does not go with `state=pending`; leave it out"));
+        }
+    }
+    let pending = bus.store().pending(limit).await?;
+    let shape = PageShape { events: pending.iter().map(EventShape::from).collect(), next: None, first: None };
+    Ok(shapes::json(StatusCode::OK, &shape))
+}
+
+/// The place that `after` and `from_time` ask to begin after, whichever is later.
+pub(super) async fn start(bus: &Ensue, query: &Query) -> Result<Option<Seq>, Problem> {
+    let after = query.seq("after")?;
+    let before_time = match query.time("from_time")? {
+        Some(time) => Some(bus.store().seq_before(time).await?),
+        None => None,
+    };
+    Ok(after.max(before_time))
+}
+
+/// What the last segment of `/v1/events/{place}` names.
+enum Named {
+    Place(Seq),
+    Id(EventId),
+}
+
+fn named(path: Result<Path<String>, PathRejection>) -> Result<Named, Problem> {
+    let text = path_text("seq or id", path)?;
+    if let Ok(seq @ 0..=SEQ_MAX) = text.parse()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Ok(Named::Place(seq));
+    }
+    match Uuid::parse_str(&text) {
+        Ok(id) => Ok(Named::Id(EventId(id))),
+        Err(_) => {
+            let reason =
+                "in the path is neither the seq nor the id (a UUID) of an event; use one that a publish answered";
+            Err(Problem::bad_request("seq or id", reason))
+        }
+    }
+}
+
+/// A segment of the path, percent-decoded.
+pub(super) fn path_text(name: &str, path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    let unreadable = |_| Problem::bad_request(name, "in the path is not UTF-8; percent-encode it as UTF-8");
+    path.map(|Path(text)| text).map_err(unreadable)
+}
+
+/// Why there is no event at a place.
+async fn missing(bus: &Ensue, seq: Seq) -> Result<Problem, Problem> {
+    let bounds = bus.store().bounds().await?;
+    Ok(Problem::not_found(match () {
+        () if seq == 0 => "there is no event 0: the first one has seq 1".to_string(),
+        () if bounds.last == 0 => format!("there is no event {seq}: the log is empty"),
+        () if seq > bounds.last => format!("there is no event {seq} yet: the newest is {}", bounds.last),
+        () if bounds.count() == 0 => format!("event {seq} is gone from the log by retention, as all events are"),
+        () => format!("event {seq} is gone from the log by retention: the oldest is {}", bounds.first),
+    }))
+}
+
+fn unknown_id(id: EventId) -> Problem {
+    Problem::not_found(format!(
+        "no event has the id {id}: check it; the event may also have been cancelled, or be gone from the log by retention"
+    ))
+}
+
+/// Shows one event
+///
+/// By its `seq` or by its `id`; a delayed one only has an id.
+#[utoipa::path(
+    get,
+    path = "/v1/events/{place}",
+    operation_id = "show_event",
+    tag = "events",
+    params(("place" = String, Path, description = "The event's `seq` or `id`")),
+    responses(
+        (status = 200, description = "The event, in the log or pending", body = EventShape),
+        (status = 400, description = "Neither a seq nor an id", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "No such event, or not any more", body = ProblemBody,
+            content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let found = match named(path)? {
+        Named::Place(seq) => match app.bus.store().event(seq).await? {
+            Some(event) => Found::Logged(event),
+            None => return Err(missing(&app.bus, seq).await?),
+        },
+        Named::Id(id) => app.bus.store().find(id).await?.ok_or_else(|| unknown_id(id))?,
+    };
+    let shape = match &found {
+        Found::Logged(event) => EventShape::from(event),
+        Found::Pending(pending) => EventShape::from(pending),
+    };
+    Ok(shapes::json(StatusCode::OK, &shape))
+}
+
+/// Cancels a delayed event
+///
+/// One that is in the log stays there: the log is never changed.
+#[utoipa::path(
+    delete,
+    path = "/v1/events/{place}",
+    operation_id = "cancel_event",
+    tag = "events",
+    params(("place" = String, Path, description = "The event's `id`")),
+    responses(
+        (status = 200, description = "It will never enter the log", body = CancelledShape),
+        (status = 400, description = "Neither a seq nor an id", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "No such event", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "It is in the log already", body = ProblemBody,
+            content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let already_logged = |seq: Seq| {
+        let detail = format!("event {seq} is in the log and stays there; publish another event that takes it back");
+        Problem::new(Kind::AlreadyLogged, detail)
+    };
+    let id = match named(path)? {
+        Named::Id(id) => id,
+        // Whatever has a seq is in the log.
+        Named::Place(seq) => {
+            return Err(match app.bus.store().event(seq).await? {
+                Some(_) => already_logged(seq),
+                None => missing(&app.bus, seq).await?,
+            });
+        }
+    };
+    match app.bus.store().cancel(id).await? {
+        Cancelled::Gone => Ok(shapes::json(StatusCode::OK, &CancelledShape { id, state: EventState::Cancelled })),
+        Cancelled::AlreadyLogged(seq) => Err(already_logged(seq)),
+        Cancelled::Unknown => Err(unknown_id(id)),
+    }
+}

@@ -1,0 +1,82 @@
+//! What does the server do, in figures?
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Bounds of the buckets that durations are counted in: from a cached answer to a client that gave up.
+const BUCKETS_SECONDS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+/// Bounds of the buckets that numbers of events are counted in: from one to the largest batch.
+const BUCKETS_EVENTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+/// How often recorded durations are put into their buckets; between, each takes a few bytes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The process's recorder of figures. The first call makes it the global one; call it before anything is measured, as
+/// figures from before go nowhere. An application that has a recorder of its own keeps it, and `/metrics` stays empty.
+pub fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS_SECONDS)
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_events".into()), &BUCKETS_EVENTS))
+            .expect("there are buckets")
+            .build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::info!("this process has a metrics recorder of its own; /metrics stays empty");
+            return handle;
+        }
+        describe();
+        let upkeep = handle.clone();
+        let keep_up = move || {
+            loop {
+                std::thread::sleep(UPKEEP_INTERVAL);
+                upkeep.run_upkeep();
+            }
+        };
+        let spawned = std::thread::Builder::new().name("ensue-metrics".into()).spawn(keep_up);
+        if let Err(error) = spawned {
+            tracing::warn!("figures are only put in order when /metrics is read: {error}");
+        }
+        handle
+    })
+}
+
+fn describe() {
+    metrics::describe_counter!("ensue_http_requests_total", "Requests answered, by method, path and status");
+    metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
+    metrics::describe_gauge!("ensue_streams", "Event streams that are open");
+}
+
+/// Counts a request and measures how long its answer took to begin.
+pub(super) async fn measure(request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = method(request.method());
+    // The template, never the path itself: paths have objects and ids in them, without end.
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let path = path.as_ref().map_or("unknown", MatchedPath::as_str).to_string();
+    let status = response.status().as_str().to_string();
+    metrics::histogram!("ensue_http_seconds", "method" => method, "path" => path.clone()).record(began.elapsed());
+    metrics::counter!("ensue_http_requests_total", "method" => method, "path" => path, "status" => status).increment(1);
+    response
+}
+
+/// Anybody can invent methods; only the known ones are counted by name.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "OTHER",
+    }
+}

@@ -1,0 +1,172 @@
+//! How does Ensue speak HTTP?
+//!
+//! [`router`] mounts the API in any axum application; [`router_with`] is what `ensue serve` runs.
+//!
+//! | question | file |
+//! |---|---|
+//! | How does an event come in? | `publish.rs`, its body in `body.rs` and `cloudevents.rs` |
+//! | How are events read, found and cancelled? | `events.rs` |
+//! | What happened to one object? | `objects.rs` |
+//! | How does a client follow the log? | `stream.rs` |
+//! | Is the server well, and what does it offer? | `system.rs` |
+//! | Who may come in? | `tokens.rs` |
+//! | How does the server say no? | `problem.rs`, and to what is not even HTTP `wire.rs` |
+//! | What does the query ask for? | `query.rs`, `text.rs` |
+//! | What do answers look like? | `shapes.rs`, `responses.rs` |
+//! | What does the server do, in figures? | `measure.rs` |
+
+mod body;
+mod cloudevents;
+mod events;
+mod measure;
+mod objects;
+mod problem;
+mod publish;
+mod query;
+mod responses;
+mod shapes;
+mod stream;
+mod system;
+mod text;
+mod tokens;
+mod wire;
+
+pub use measure::recorder;
+pub use tokens::Tokens;
+pub use wire::{Polite, PoliteIo};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::middleware::{from_fn, from_fn_with_state};
+use ensue::Ensue;
+use metrics_exporter_prometheus::PrometheusHandle;
+use problem::{Kind, Problem, ProblemBody};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The largest body unless told.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// How often a silent stream says that it is still there, unless told.
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How the API behaves.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Who may come in; everybody unless told.
+    pub tokens: Tokens,
+    /// The largest body.
+    pub body_bytes_max: usize,
+    /// How often a silent stream says that it is still there.
+    pub heartbeat: Duration,
+    /// Becomes true when the server stops: streams end at once, so that their connections can close.
+    pub stop: watch::Receiver<bool>,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        let never = watch::channel(false).1;
+        Self { tokens: Tokens::default(), body_bytes_max: BODY_BYTES_MAX, heartbeat: HEARTBEAT, stop: never }
+    }
+}
+
+/// What every handler has at hand.
+struct App {
+    bus: Ensue,
+    options: HttpOptions,
+    recorder: &'static PrometheusHandle,
+    openapi: Bytes,
+}
+
+/// The HTTP API of a bus, to be mounted in an axum application. It asks for no token: put it behind what guards the
+/// application, or use [`router_with`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let bus = ensue::Ensue::open("ensue.db").await?;
+/// let app = axum::Router::new().nest("/events", ensue_server::router(bus));
+/// # Ok(()) }
+/// ```
+pub fn router(bus: Ensue) -> Router {
+    router_with(bus, HttpOptions::default())
+}
+
+/// The HTTP API of a bus, with options.
+pub fn router_with(bus: Ensue, options: HttpOptions) -> Router {
+    let (guarded, mut description) = guarded().split_for_parts();
+    let (open, open_description) = open().split_for_parts();
+    description.merge(open_description);
+    describe(&mut description);
+    let openapi = description.to_json().expect("a description of constants can be written as JSON").into();
+    let guard = from_fn_with_state(options.tokens.clone(), tokens::check);
+    let app = Arc::new(App { bus, options, recorder: recorder(), openapi });
+    // The guard stands around the guarded routes and the fallback: who has no token does not learn which paths exist.
+    let guarded = guarded.method_not_allowed_fallback(wrong_method);
+    let guarded = match app.options.tokens.is_empty() {
+        // A guard that lets everybody through would still cost every publish a little.
+        true => guarded,
+        false => guarded.layer(guard.clone()),
+    };
+    guarded
+        .merge(open.method_not_allowed_fallback(wrong_method))
+        .fallback(unknown_path.layer(guard))
+        .layer(CatchPanicLayer::custom(problem::of_panic))
+        .layer(from_fn(measure::measure))
+        .with_state(app)
+}
+
+/// The routes that need a token, if there are tokens.
+fn guarded() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(publish::publish, events::list))
+        .routes(routes!(stream::stream))
+        .routes(routes!(events::show, events::cancel))
+        .routes(routes!(objects::chain))
+        .routes(routes!(system::metrics))
+        .routes(routes!(system::openapi))
+}
+
+/// The routes that anybody may ask.
+fn open() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(system::health)).routes(routes!(system::ready))
+}
+
+/// What the routes themselves do not say about the API.
+fn describe(description: &mut utoipa::openapi::OpenApi) {
+    #[derive(OpenApi)]
+    #[openapi(
+        info(
+            title = "Ensue",
+            description = "Things that happen after other things, durably and in order. Every refusal is \
+                application/problem+json: 400 where the request cannot be read, 422 where it says something impossible."
+        ),
+        components(schemas(ProblemBody))
+    )]
+    struct Ensue;
+
+    let mut base = Ensue::openapi();
+    base.merge(std::mem::take(description));
+    let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    base.components.get_or_insert_default().add_security_scheme("token", scheme);
+    base.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
+    *description = base;
+}
+
+async fn unknown_path() -> Problem {
+    Problem::not_found("there is nothing at this path; /openapi.json lists what there is")
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let detail = format!(
+        "{} is not possible at this path; the header `allow` says what is, /openapi.json describes it",
+        request.method()
+    );
+    Problem::new(Kind::MethodNotAllowed, detail)
+}

@@ -1,0 +1,48 @@
+//! What happened to one object?
+
+use super::App;
+use super::events::path_text;
+use super::problem::{Problem, ProblemBody};
+use super::query::Query;
+use super::responses::StoreProblems;
+use super::shapes::{self, EventShape, PageShape};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ensue::ObjectKey;
+use std::sync::Arc;
+
+/// Walks back an object's chain
+///
+/// Newest first. Go on with `before` set to the answer's `next`, until that is null.
+#[utoipa::path(
+    get,
+    path = "/v1/objects/{object}/events",
+    operation_id = "object_events",
+    tag = "objects",
+    params(
+        ("object" = String, Path, description = "The object, percent-encoded"),
+        ("before" = Option<u64>, Query, description = "Events before this place; the newest first if left out"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+    ),
+    responses(
+        (status = 200, description = "A page of the chain, newest first", body = PageShape),
+        (status = 400, description = "A bad path or parameter", body = ProblemBody, content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn chain(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["before", "limit"])?;
+    let (before, limit) = (query.seq("before")?, query.page_limit()?);
+    let object = path_text("object", path)?;
+    let object = ObjectKey::parse(&object).map_err(|invalid| Problem::bad_request(invalid.field, invalid.reason))?;
+    let events = app.bus.store().chain(&object, before, limit).await?;
+    let next = events.last().filter(|oldest| oldest.prev.is_some()).map(|oldest| oldest.seq);
+    let shape = PageShape { events: events.iter().map(EventShape::from).collect(), next, first: None };
+    Ok(shapes::json(StatusCode::OK, &shape))
+}

@@ -1,0 +1,252 @@
+//! How does an event come in?
+
+use super::body::{self, Published};
+use super::problem::{Kind, Problem};
+use super::query::Query;
+use super::responses::StoreProblems;
+use super::shapes::{self, CloudEventShape, OneOrBatchShape, PublishedShape};
+use super::{App, cloudevents};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use bytes::BytesMut;
+use ensue::{Appended, Ensue};
+use futures_util::StreamExt;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A body that is too large is still read this much further and this long, and thrown away: many clients look for the
+/// answer only after they have sent everything, and would see a reset connection instead of the reason.
+const DISCARD_BYTES_MAX: usize = 16 << 20;
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The forms in which events can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Lines,
+    Structured,
+    StructuredBatch,
+    Binary,
+}
+
+impl Form {
+    /// Which form a request has: by its content type, or by the headers of CloudEvents' binary mode.
+    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let full = headers.get(header::CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let full = full.unwrap_or_default().to_ascii_lowercase();
+        let (media, parameters) = full.split_once(';').unwrap_or((&full, ""));
+        let form = match media.trim() {
+            "application/cloudevents+json" => Form::Structured,
+            "application/cloudevents-batch+json" => Form::StructuredBatch,
+            _ if headers.contains_key(cloudevents::BINARY_MARK) => return Ok(Form::Binary),
+            "application/json" => Form::Json,
+            "application/x-ndjson" | "application/ndjson" => Form::Lines,
+            media => return Err(not_understood(media)),
+        };
+        let charset = parameters.split(';').find_map(|parameter| parameter.trim().strip_prefix("charset="));
+        match charset.map(|charset| charset.trim_matches('"')) {
+            None | Some("utf-8" | "utf8" | "us-ascii") => Ok(form),
+            Some(_) => Err(not_understood(&full)),
+        }
+    }
+
+    fn read(self, headers: &HeaderMap, body: &[u8]) -> Result<Published, Problem> {
+        if self == Form::Binary {
+            return Ok(Published::One(cloudevents::binary(headers, body)?));
+        }
+        let Ok(text) = std::str::from_utf8(body) else {
+            return Err(Problem::field(Kind::NotJson, "body", "is not UTF-8; send JSON in UTF-8"));
+        };
+        match self {
+            Form::Json => body::one_or_batch(text, body::event),
+            Form::Lines => body::lines(text, body::event),
+            Form::Structured => {
+                let published = body::one_or_batch(text, cloudevents::structured)?;
+                match published {
+                    Published::One(_) => Ok(published),
+                    Published::Batch(_) => {
+                        let reason = "is an array; send it as application/cloudevents-batch+json";
+                        Err(Problem::invalid("body", reason))
+                    }
+                }
+            }
+            Form::StructuredBatch => body::batch(text, cloudevents::structured),
+            Form::Binary => unreachable!("answered above"),
+        }
+    }
+
+    /// How this form calls a field of ours.
+    fn name(self, field: &str) -> Cow<'static, str> {
+        match self {
+            Form::Json | Form::Lines => field.to_string().into(),
+            Form::Structured | Form::StructuredBatch => cloudevents::structured_name(field),
+            Form::Binary => cloudevents::binary_name(field),
+        }
+    }
+}
+
+fn not_understood(media: &str) -> Problem {
+    let given = match media {
+        "" => "is missing".to_string(),
+        media => format!("is `{}`", media.chars().take(80).collect::<String>()),
+    };
+    let reason = format!(
+        "{given}; send application/json, application/x-ndjson, application/cloudevents+json or \
+         application/cloudevents-batch+json in UTF-8, or CloudEvents' binary mode"
+    );
+    Problem::field(Kind::UnsupportedMediaType, "content-type", reason)
+}
+
+/// Publishes one event or a batch
+///
+/// A batch is atomic and its events get consecutive `seq`s. The answer comes when everything is on disk. A CloudEvent's
+/// `type` is the topic, `subject` the object, `time` is `occurred_at`, `source` and `id` make the key; the other
+/// attributes go to `metadata`. In binary mode JSON data becomes the payload, other text a JSON string, and anything
+/// else a string of base64 with `metadata.data_encoding` set to `base64`.
+#[utoipa::path(
+    post,
+    path = "/v1/events",
+    operation_id = "publish",
+    tag = "events",
+    params(("wait" = Option<String>, Query, description = "`sync`: wait for synchronous handlers too")),
+    request_body(
+        description = "At most 1,000 events and 1 MiB. With `ce-*` headers any content type: CloudEvents' binary mode",
+        content(
+            (OneOrBatchShape = "application/json"),
+            (String = "application/x-ndjson"),
+            (CloudEventShape = "application/cloudevents+json"),
+            (Vec<CloudEventShape> = "application/cloudevents-batch+json")
+        )
+    ),
+    responses(
+        (status = 201, description = "Stored, on disk", body = PublishedShape),
+        (status = 200, description = "All of it was stored before, under the same keys: the first answer again",
+            body = PublishedShape),
+        (status = 400, description = "Not JSON, or a bad query or header", body = super::problem::ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "A key was used for another event; nothing was stored",
+            body = super::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = super::problem::ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 415, description = "The content type is not understood", body = super::problem::ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 422, description = "A field says something that cannot be stored; nothing was stored",
+            body = super::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 507, description = "The disk is full; nothing was stored", body = super::problem::ProblemBody,
+            content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Result<Response, Problem> {
+    let query = Query::parse(request.uri().query(), &["wait"])?;
+    if let Some(wait) = query.text("wait")
+        && wait != "sync"
+    {
+        return Err(Problem::bad_request("wait", "must be `sync`, or be left out"));
+    }
+    let form = Form::of(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let bytes_max = app.options.body_bytes_max;
+    // Who asks before it sends is told at once, and sends nothing.
+    if body.size_hint().lower() > bytes_max as u64 && parts.headers.contains_key(header::EXPECT) {
+        return Err(too_large(bytes_max));
+    }
+    let body = read_body(body, bytes_max).await?;
+    let published = form.read(&parts.headers, &body)?;
+    let answers = append(&app.bus, published).await.map_err(|problem| problem.rename(|field| form.name(field)))?;
+    let status = match answers.iter().all(|answer| answer.repeated) {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    Ok(shapes::json(status, &PublishedShape { events: &answers }))
+}
+
+async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Problem> {
+    Ok(match published {
+        Published::One(event) => vec![bus.publish(event).await?],
+        Published::Batch(events) => bus.publish_all(events).await?,
+    })
+}
+
+/// The whole body, if it has at most `bytes_max`.
+async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    let announced = body.size_hint().lower();
+    let mut chunks = body.into_data_stream();
+    let mut whole = BytesMut::new();
+    let mut first = Bytes::new();
+    let mut is_too_large = announced > bytes_max as u64;
+    while !is_too_large && let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| Problem::bad_request("body", "ended too early; send the whole of it"))?;
+        if first.len() + whole.len() + chunk.len() > bytes_max {
+            is_too_large = true;
+        } else if first.is_empty() && whole.is_empty() {
+            // Most bodies come in one piece, which needs no copy.
+            first = chunk;
+        } else {
+            if whole.is_empty() {
+                whole.reserve((announced as usize).max(first.len() + chunk.len()));
+                whole.extend_from_slice(&std::mem::take(&mut first));
+            }
+            whole.extend_from_slice(&chunk);
+        }
+    }
+    if is_too_large {
+        let mut discarded = 0;
+        let discard = async {
+            while let Some(Ok(chunk)) = chunks.next().await
+                && discarded < DISCARD_BYTES_MAX
+            {
+                discarded += chunk.len();
+            }
+        };
+        // Whether it ended or took too long: the answer is the same.
+        let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard).await;
+        return Err(too_large(bytes_max));
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+fn too_large(bytes_max: usize) -> Problem {
+    let reason = format!(
+        "has more than {bytes_max} bytes; send smaller batches, or store large content elsewhere and send a reference"
+    );
+    Problem::field(Kind::TooLarge, "body", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(pairs: &[(&'static str, &str)]) -> Option<Form> {
+        let pair = |(name, value): &(&'static str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+        Form::of(&pairs.iter().map(pair).collect::<HeaderMap>()).ok()
+    }
+
+    #[test]
+    fn the_content_type_tells_the_form_and_other_types_are_refused() {
+        assert_eq!(form(&[("content-type", "application/json")]), Some(Form::Json));
+        assert_eq!(form(&[("content-type", "Application/JSON; charset=UTF-8")]), Some(Form::Json));
+        assert_eq!(form(&[("content-type", "application/x-ndjson")]), Some(Form::Lines));
+        assert_eq!(form(&[("content-type", "application/cloudevents+json"), ("ce-id", "1")]), Some(Form::Structured));
+        assert_eq!(form(&[("content-type", "application/json"), ("ce-specversion", "1.0")]), Some(Form::Binary));
+        assert_eq!(form(&[("content-type", "image/png"), ("ce-specversion", "1.0")]), Some(Form::Binary));
+        assert_eq!(form(&[("content-type", "application/json; charset=latin1")]), None);
+        assert_eq!(form(&[("content-type", "text/plain")]), None);
+        assert_eq!(form(&[]), None);
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_put_together_and_bounded() {
+        let pieces = |count: usize| {
+            let pieces = (0..count).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"abc")));
+            Body::from_stream(futures_util::stream::iter(pieces.collect::<Vec<_>>()))
+        };
+        assert_eq!(read_body(pieces(3), 9).await.unwrap(), "abcabcabc");
+        assert_eq!(read_body(pieces(1), 3).await.unwrap(), "abc");
+        assert_eq!(read_body(Body::empty(), 3).await.unwrap(), "");
+        assert!(read_body(pieces(4), 9).await.unwrap_err().detail().contains("more than 9 bytes"));
+    }
+}

@@ -1,0 +1,191 @@
+//! How does a client follow the log?
+//!
+//! Server-sent events, pulled from the log as fast as the client takes them: a slow client has one small buffer here
+//! and reads on from the store. Whatever ends the connection, the client comes back with the `Last-Event-ID` it saw and
+//! goes on there; if that is no longer in the log, it is told what it missed.
+
+use super::App;
+use super::events::start;
+use super::problem::{Problem, ProblemBody};
+use super::query::{self, Query};
+use super::responses::StoreProblems;
+use super::shapes::EventShape;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ensue::{Delivered, EventStream, Seq, Streamed, Subscription};
+use futures_util::FutureExt;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What is ready is written together up to about this much.
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// Follows the log as server-sent events
+///
+/// History first if asked for, then live, without a gap or a double. Each event has its `seq` as `id`, its topic as
+/// `event` and itself as `data`. `Last-Event-ID` wins over `after` and `from_time`; without any of them the stream
+/// begins now. If the place to resume at is not in the log, `ensue.gap` comes first and says from where to where
+/// nothing can be delivered. Comments come as heartbeats. Ends when the server stops: come back with `Last-Event-ID`.
+#[utoipa::path(
+    get,
+    path = "/v1/events/stream",
+    operation_id = "stream_events",
+    tag = "events",
+    params(
+        ("after" = Option<u64>, Query, description = "Begin after this place; 0 for the beginning of the log"),
+        ("from_time" = Option<String>, Query, format = DateTime, description = "Begin with events recorded at or after this time"),
+        ("topic" = Option<String>, Query, description = "This topic and those below it"),
+        ("object" = Option<String>, Query, description = "Events of this object alone"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "End after so many events"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The `seq` of the last event that was received"),
+    ),
+    responses(
+        (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
+        (status = 400, description = "A bad parameter or header", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "A parameter of a later version", body = ProblemBody,
+            content_type = "application/problem+json"),
+        StoreProblems,
+    )
+)]
+pub(super) async fn stream(
+    State(app): State<Arc<App>>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["after", "limit", "topic", "object", "from_time"])?;
+    let limit = query.stream_limit()?;
+    let subscription = Subscription::filter(query.filter()?);
+    let asked = start(&app.bus, &query).await?;
+    let resumed = last_event_id(&headers)?;
+    let after = resumed.or(asked);
+    let subscription = match after {
+        Some(after) => subscription.after(after),
+        None => subscription,
+    };
+    let follower = Follower {
+        events: app.bus.stream(subscription).await?,
+        // Only compared with the place where a gap begins, which a stream that begins now does not have.
+        at: after.unwrap_or(0),
+        left: limit,
+        heartbeat: app.options.heartbeat,
+        stop: app.options.stop.clone(),
+        over: false,
+        _open: Open::count(),
+    };
+    let chunks = futures_util::stream::unfold(follower, Follower::next_chunk);
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Tells reverse proxies of the nginx kind not to hold events back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((StatusCode::OK, headers, Body::from_stream(chunks)).into_response())
+}
+
+/// The place where the client wants to go on. Browsers send an empty one where they have none.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>, Problem> {
+    match headers.get("last-event-id") {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) => query::seq("Last-Event-ID", &String::from_utf8_lossy(value.as_bytes())).map(Some),
+    }
+}
+
+/// Counts the streams that are open.
+struct Open;
+
+impl Open {
+    fn count() -> Self {
+        metrics::gauge!("ensue_streams").increment(1);
+        Open
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        metrics::gauge!("ensue_streams").decrement(1);
+    }
+}
+
+/// One client's way along the log.
+struct Follower {
+    events: EventStream,
+    /// The last place the client was told of.
+    at: Seq,
+    /// How many events may still come, if there is a limit.
+    left: Option<u64>,
+    heartbeat: Duration,
+    stop: watch::Receiver<bool>,
+    over: bool,
+    _open: Open,
+}
+
+impl Follower {
+    /// What is sent next, or none if the stream has ended.
+    async fn next_chunk(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        if self.over {
+            return None;
+        }
+        let mut chunk = Vec::new();
+        let item = tokio::select! {
+            biased;
+            () = stopped(&mut self.stop) => return None,
+            item = self.events.next() => item,
+            () = tokio::time::sleep(self.heartbeat) => return Some((Ok(Bytes::from_static(b": still here\n\n")), self)),
+        };
+        self.write(&mut chunk, item);
+        while !self.over
+            && chunk.len() < CHUNK_BYTES
+            && let Some(item) = self.events.next().now_or_never()
+        {
+            self.write(&mut chunk, item);
+        }
+        Some((Ok(chunk.into()), self))
+    }
+
+    fn write(&mut self, chunk: &mut Vec<u8>, item: Option<Result<Streamed, ensue::Error>>) {
+        match item {
+            Some(Ok(Streamed::Event(delivered))) => {
+                write_event(chunk, &delivered);
+                self.at = delivered.event.seq;
+                self.left = self.left.map(|left| left - 1);
+                self.over = self.left == Some(0);
+            }
+            Some(Ok(Streamed::Gap { from, to })) => {
+                // Missing after the client's place: go on behind it. Missing up to it: the log ends before it.
+                self.at = if from == self.at + 1 { to } else { from - 1 };
+                let at = self.at;
+                put(chunk, format_args!("id: {at}\nevent: ensue.gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n"));
+            }
+            Some(Ok(Streamed::Caught(at))) => put(chunk, format_args!(": caught up at {at}\n\n")),
+            Some(Err(error)) => {
+                tracing::warn!("a stream ended because the store failed: {error}");
+                put(chunk, format_args!(": the store failed; come back with Last-Event-ID\n\n"));
+                self.over = true;
+            }
+            None => self.over = true,
+        }
+    }
+}
+
+fn write_event(chunk: &mut Vec<u8>, delivered: &Delivered) {
+    put(chunk, format_args!("id: {}\nevent: {}\ndata: ", delivered.event.seq, delivered.event.topic));
+    // Stored JSON has no blanks and therefore no line breaks: it is one line of data.
+    serde_json::to_writer(&mut *chunk, &EventShape::from(delivered)).expect("an event can always be written as JSON");
+    chunk.extend_from_slice(b"\n\n");
+}
+
+fn put(chunk: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    chunk.write_fmt(text).expect("writing to memory does not fail");
+}
+
+/// Comes back when the server stops. Nobody left who could say so means that it does not.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending().await
+    }
+}

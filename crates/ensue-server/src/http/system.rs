@@ -1,0 +1,77 @@
+//! Is the server well, and what does it offer?
+
+use super::App;
+use super::problem::{Kind, Problem, ProblemBody};
+use super::responses::TokenProblem;
+use super::shapes::{self, StatusShape};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the store may take to answer before the server calls itself not ready.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// Is the process up?
+#[utoipa::path(
+    get,
+    path = "/health",
+    operation_id = "health",
+    tag = "system",
+    security(()),
+    responses((status = 200, description = "It is", body = StatusShape))
+)]
+pub(super) async fn health() -> Response {
+    shapes::json(StatusCode::OK, &StatusShape { status: "ok" })
+}
+
+/// Does the store answer?
+#[utoipa::path(
+    get,
+    path = "/ready",
+    operation_id = "ready",
+    tag = "system",
+    security(()),
+    responses(
+        (status = 200, description = "It does", body = StatusShape),
+        (status = 503, description = "It does not, or not within 2 s", body = ProblemBody,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let reason = match tokio::time::timeout(READY_WITHIN, app.bus.store().bounds()).await {
+        Ok(Ok(_)) => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("the store did not answer within {} s; look after it", READY_WITHIN.as_secs()),
+    };
+    Err(Problem::new(Kind::Unavailable, reason))
+}
+
+/// Figures for Prometheus
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    tag = "system",
+    responses(
+        (status = 200, description = "In Prometheus' text format", body = String, content_type = "text/plain"),
+        TokenProblem,
+    )
+)]
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.recorder.render()).into_response()
+}
+
+/// This description
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "openapi",
+    tag = "system",
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value), TokenProblem)
+)]
+pub(super) async fn openapi(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], app.openapi.clone()).into_response()
+}

@@ -1,0 +1,242 @@
+//! The description at /openapi.json is exact: every path, method and status in it happens, and no other does.
+
+mod http_support;
+use ensue::{Ensue, StoreError};
+use ensue_server::{HttpOptions, Tokens};
+use http_support::Server;
+use http_support::moody::{Mood, Moody};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+async fn moody(tokens: Tokens) -> (Server, Arc<Mutex<Mood>>) {
+    let memory = Ensue::open("sqlite::memory:").await.unwrap();
+    let mood = Arc::new(Mutex::new(Mood::Well));
+    let bus = Ensue::with_store(Moody::new(memory.store().clone(), mood.clone()));
+    (Server::serve(bus, HttpOptions { tokens, ..HttpOptions::default() }).await, mood)
+}
+
+const TOKEN: &str = "Authorization: Bearer t";
+const JSON: &str = "Content-Type: application/json";
+
+async fn description(server: &Server) -> Value {
+    let answer = server.request("GET", "/openapi.json", &[TOKEN], b"").await;
+    assert_eq!((answer.status, answer.headers["content-type"].as_str()), (200, "application/json"));
+    answer.json()
+}
+
+/// (method, path, status) of everything described.
+fn described(description: &Value) -> BTreeSet<(String, String, u16)> {
+    let mut all = BTreeSet::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for status in operation["responses"].as_object().unwrap().keys() {
+                all.insert((method.to_uppercase(), path.clone(), status.parse().unwrap()));
+            }
+        }
+    }
+    all
+}
+
+/// A path with its parameters filled in such that the request succeeds.
+fn filled(path: &str) -> String {
+    path.replace("{place}", "1").replace("{object}", "o")
+}
+
+#[tokio::test]
+async fn every_described_status_happens_and_no_other() {
+    let (server, mood) = moody(Tokens::of(["t"])).await;
+    let described = described(&description(&server).await);
+    let mut seen = BTreeSet::new();
+    let delayed = r#"{"topic":"a","not_before":"2999-01-01T00:00:00Z"}"#;
+    let delayed = server.request("POST", "/v1/events", &[TOKEN, JSON], delayed.as_bytes()).await.json();
+    let delayed = format!("/v1/events/{}", delayed["events"][0]["id"].as_str().unwrap());
+    let large = vec![b' '; (1 << 20) + 1];
+
+    // Every operation with its own answers.
+    let post = ("POST", "/v1/events");
+    let show = ("GET", "/v1/events/{place}");
+    let cancel = ("DELETE", "/v1/events/{place}");
+    let kind = [TOKEN, JSON];
+    // Operation, target, headers, body.
+    type Request<'a> = ((&'a str, &'a str), &'a str, &'a [&'a str], &'a [u8]);
+    let requests: Vec<Request<'_>> = vec![
+        (post, "/v1/events", &kind, br#"{"topic":"a","object":"o","key":"k"}"#),
+        (post, "/v1/events", &kind, br#"{"topic":"a","object":"o","key":"k"}"#),
+        (post, "/v1/events", &kind, br#"{"topic":"b","key":"k"}"#),
+        (post, "/v1/events", &kind, b"{"),
+        (post, "/v1/events", &kind, b"{}"),
+        (post, "/v1/events", &kind, &large),
+        (post, "/v1/events", &[TOKEN], b"{}"),
+        (("GET", "/v1/events"), "/v1/events", &kind, b""),
+        (("GET", "/v1/events"), "/v1/events?limit=0", &kind, b""),
+        (("GET", "/v1/events"), "/v1/events?where=x", &kind, b""),
+        (("GET", "/v1/events/stream"), "/v1/events/stream?after=x", &kind, b""),
+        (("GET", "/v1/events/stream"), "/v1/events/stream?where=x", &kind, b""),
+        (show, "/v1/events/1", &kind, b""),
+        (show, "/v1/events/x", &kind, b""),
+        (show, "/v1/events/99", &kind, b""),
+        (cancel, &delayed, &kind, b""),
+        (cancel, "/v1/events/x", &kind, b""),
+        (cancel, "/v1/events/99", &kind, b""),
+        (cancel, "/v1/events/1", &kind, b""),
+        (("GET", "/v1/objects/{object}/events"), "/v1/objects/o/events", &kind, b""),
+        (("GET", "/v1/objects/{object}/events"), "/v1/objects/o/events?limit=0", &kind, b""),
+        (("GET", "/health"), "/health", &[], b""),
+        (("GET", "/ready"), "/ready", &[], b""),
+        (("GET", "/metrics"), "/metrics", &kind, b""),
+        (("GET", "/openapi.json"), "/openapi.json", &kind, b""),
+    ];
+    for ((method, path), target, headers, body) in requests {
+        let status = server.request(method, target, headers, body).await.status;
+        seen.insert((method.to_string(), path.to_string(), status));
+    }
+    server.stream("", &[TOKEN]).await;
+    seen.insert(("GET".into(), "/v1/events/stream".into(), 200));
+
+    // Every operation without a token, and with a store that fails in each way.
+    let operations: BTreeSet<(&str, &str)> = described.iter().map(|(method, path, _)| (&**method, &**path)).collect();
+    let text = || "x".to_string();
+    let faults = [None, Some(StoreError::Engine(text())), Some(StoreError::Unavailable(text()))];
+    for (method, path) in &operations {
+        // A stream that is well does not end, and was opened above.
+        for fault in &faults {
+            let headers = if fault.is_some() { &kind[..] } else { &[] };
+            *mood.lock().unwrap() = fault.clone().map_or(Mood::Well, Mood::Fails);
+            let status = server.request(method, &filled(path), headers, br#"{"topic":"a"}"#).await.status;
+            seen.insert((method.to_string(), path.to_string(), status));
+        }
+    }
+    *mood.lock().unwrap() = Mood::Fails(StoreError::Full(text()));
+    let status = server.request("POST", "/v1/events", &kind, br#"{"topic":"a"}"#).await.status;
+    seen.insert(("POST".into(), "/v1/events".into(), status));
+
+    let missing: Vec<_> = described.difference(&seen).collect();
+    let undescribed: Vec<_> = seen.difference(&described).collect();
+    assert!(missing.is_empty() && undescribed.is_empty(), "never happens: {missing:?}; not described: {undescribed:?}");
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_described_is_refused_with_those_that_are() {
+    let (server, _) = moody(Tokens::of(["t"])).await;
+    let description = description(&server).await;
+    for (path, item) in description["paths"].as_object().unwrap() {
+        let known: BTreeSet<String> = item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            if known.contains(method) {
+                continue;
+            }
+            let answer = server.request(method, &filled(path), &[TOKEN, JSON], b"").await;
+            assert!(answer.problem(405).contains(method));
+            let allowed: BTreeSet<String> = answer.headers["allow"].split(',').map(str::to_string).collect();
+            let without_head: BTreeSet<_> = allowed.into_iter().filter(|method| method != "HEAD").collect();
+            assert_eq!(without_head, known, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_path_is_a_problem_too() {
+    let server = Server::start().await;
+    for target in ["/", "/v1", "/v1/event", "/v1/events/", "/v1/events/1/x", "/v1/objects/a/b/events"] {
+        assert!(server.get(target).await.problem(404).contains("/openapi.json"));
+    }
+}
+
+/// What is described of an event is what is sent.
+#[tokio::test]
+async fn an_events_fields_are_those_described() {
+    let (server, _) = moody(Tokens::of(["t"])).await;
+    let schema = description(&server).await["components"]["schemas"]["Event"].clone();
+    let described: BTreeSet<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    let required: BTreeSet<&str> = schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let mut sent = BTreeSet::new();
+    for body in [
+        r#"{"topic":"a","to":"0190a5a0-0000-7000-8000-000000000001"}"#,
+        r#"{"topic":"a","not_before":"2999-01-01T00:00:00Z"}"#,
+    ] {
+        let answer = server.request("POST", "/v1/events", &[TOKEN, JSON], body.as_bytes()).await.json();
+        let target = format!("/v1/events/{}", answer["events"][0]["id"].as_str().unwrap());
+        let event = server.request("GET", &target, &[TOKEN], b"").await.json();
+        let fields: BTreeSet<String> = event.as_object().unwrap().keys().cloned().collect();
+        for field in &required {
+            assert!(fields.contains(*field), "{field} is required and not sent: {event}");
+        }
+        sent.extend(fields);
+    }
+    // Only a filtered stream says this one.
+    sent.insert("prev_since".into());
+    assert_eq!(sent.iter().collect::<BTreeSet<_>>(), described);
+}
+
+#[tokio::test]
+async fn every_reference_of_the_description_leads_somewhere() {
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(reference)) = fields.get("$ref") {
+                    found.push(reference.clone());
+                }
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let (server, _) = moody(Tokens::of(["t"])).await;
+    let description = description(&server).await;
+    let mut found = Vec::new();
+    references(&description, &mut found);
+    assert!(found.len() > 20);
+    for reference in found {
+        assert!(description.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_answers_with_a_problem_and_the_server_goes_on() {
+    let (server, mood) = moody(Tokens::default()).await;
+    *mood.lock().unwrap() = Mood::Panics;
+    let detail = server.post(r#"{"topic":"a"}"#).await.problem(500);
+    assert!(!detail.contains("told to panic"), "{detail}");
+    *mood.lock().unwrap() = Mood::Well;
+    assert_eq!(server.post(r#"{"topic":"a"}"#).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_is_worth_another_try() {
+    let (server, mood) = moody(Tokens::default()).await;
+    *mood.lock().unwrap() = Mood::Fails(StoreError::Unavailable("no route".into()));
+    let answer = server.post(r#"{"topic":"a"}"#).await;
+    assert!(answer.problem(503).contains("again"));
+    assert_eq!(answer.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn the_server_is_healthy_while_its_store_hangs_and_not_ready() {
+    let (server, mood) = moody(Tokens::default()).await;
+    assert_eq!(server.get("/ready").await.status, 200);
+    *mood.lock().unwrap() = Mood::Hangs;
+    assert_eq!(server.get("/health").await.json(), serde_json::json!({"status": "ok"}));
+    assert!(server.get("/ready").await.problem(503).contains("2 s"));
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_method_template_and_status() {
+    let (server, _) = moody(Tokens::default()).await;
+    server.get("/v1/objects/some-object-of-mine/events").await;
+    server.get("/some-path-of-mine").await;
+    server.request("BREW", "/v1/events", &[], b"").await;
+    let figures = server.get("/metrics").await;
+    assert!(figures.headers["content-type"].starts_with("text/plain"));
+    let figures = figures.text();
+    for line in [
+        r#"ensue_http_requests_total{method="GET",path="/v1/objects/{object}/events",status="200"}"#,
+        r#"ensue_http_requests_total{method="GET",path="unknown",status="404"}"#,
+        r#"ensue_http_requests_total{method="OTHER",path="/v1/events",status="405"}"#,
+        r#"ensue_http_seconds_bucket{method="GET",path="/v1/objects/{object}/events",le="0.001"}"#,
+    ] {
+        assert!(figures.contains(line), "{line} is not in\n{figures}");
+    }
+    assert!(!figures.contains("of-mine"));
+}

@@ -1,0 +1,260 @@
+//! What do many callers' entries look like to the append function, and what does its answer mean to each of them?
+
+use super::heads::Heads;
+use super::types::{JsonbIn, Micros};
+use ensue_core::{Appended, Entry, EventId, Seq, StoreError, Timestamp};
+use std::collections::HashMap;
+use std::time::Instant;
+use tokio::sync::oneshot;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row, Statement};
+use uuid::Uuid;
+
+/// An entry on its way, with what must stay the same however often it is sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub entry: Entry,
+    /// The part of its id that is not its time.
+    pub random: [u8; 10],
+    /// Only an entry with a key needs one.
+    pub fingerprint: Option<[u8; 32]>,
+}
+
+impl Outgoing {
+    fn new(entry: Entry) -> Self {
+        let fingerprint = entry.key.is_some().then(|| entry.fingerprint());
+        Self { entry, random: rand::random(), fingerprint }
+    }
+
+    /// The last 20 hex digits of its id: the function puts the time before them.
+    pub fn id_tail(&self) -> String {
+        id_tail(EventId::new(Timestamp::UNIX_EPOCH, self.random).0)
+    }
+}
+
+/// What of an id is known before its time is.
+pub(super) fn id_tail(id: Uuid) -> String {
+    id.simple().to_string().split_off(12)
+}
+
+/// Where the answer to one of the caller's entries comes from: an entry with the same key may stand before it.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    outgoing: usize,
+    repeats: bool,
+}
+
+/// One caller's batch, waiting for its answer.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub outgoing: Vec<Outgoing>,
+    /// One for each entry that the caller gave; none if they are the outgoing ones, one by one.
+    places: Option<Vec<Place>>,
+    pub queued_at: Instant,
+    pub bytes: usize,
+    reply: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
+}
+
+/// What a caller waits for.
+pub(super) type Reply = oneshot::Receiver<Result<Vec<Appended>, StoreError>>;
+
+impl Call {
+    /// Takes a caller's batch. Entries that repeat a key of the same batch are the same event, which was checked; they
+    /// are not sent and have the first one's answer.
+    pub fn new(batch: Vec<Entry>) -> (Self, Reply) {
+        let bytes = batch.iter().map(Entry::bytes).sum();
+        let has_keys = batch.iter().any(|entry| entry.key.is_some());
+        let mut by_key = HashMap::new();
+        let mut outgoing = Vec::with_capacity(batch.len());
+        let mut places = Vec::new();
+        for entry in batch {
+            let earlier = entry.key.as_ref().and_then(|key| by_key.get(key).copied());
+            if let (Some(key), None) = (&entry.key, earlier) {
+                by_key.insert(key.clone(), outgoing.len());
+            }
+            if has_keys {
+                places.push(Place { outgoing: earlier.unwrap_or(outgoing.len()), repeats: earlier.is_some() });
+            }
+            if earlier.is_none() {
+                outgoing.push(Outgoing::new(entry));
+            }
+        }
+        let (reply, receiver) = oneshot::channel();
+        let places = has_keys.then_some(places);
+        (Self { outgoing, places, queued_at: Instant::now(), bytes, reply }, receiver)
+    }
+
+    /// Answers the caller, who may be gone.
+    pub fn answer(self, answers: Result<Vec<Appended>, StoreError>) {
+        let spread = |answers: Vec<Appended>| match &self.places {
+            None => answers,
+            Some(places) => {
+                let answer = |place: &Place| {
+                    let first = answers[place.outgoing];
+                    Appended { repeated: first.repeated || place.repeats, ..first }
+                };
+                places.iter().map(answer).collect()
+            }
+        };
+        let _ = self.reply.send(answers.map(spread));
+    }
+}
+
+/// The entries of many calls as parallel arrays. An array that would hold nothing is not sent.
+pub(super) struct Columns<'a> {
+    id_tails: Vec<String>,
+    topics: Vec<&'a str>,
+    payloads: Vec<JsonbIn<'a>>,
+    metadata: Option<Vec<Option<JsonbIn<'a>>>>,
+    occurred_at: Option<Vec<Option<Micros>>>,
+    to: Option<Vec<Option<Uuid>>>,
+    objects: Option<Vec<Option<&'a str>>>,
+    back: Option<Vec<Option<i32>>>,
+    heads: Option<Vec<Option<i64>>>,
+    heads_at: Option<Vec<Option<i64>>>,
+    callers: Option<Vec<i32>>,
+    keys: Option<Vec<Option<&'a str>>>,
+    fingerprints: Option<Vec<Option<&'a [u8]>>>,
+    not_before: Option<Vec<Option<Micros>>>,
+}
+
+/// All of them, or none if all are none.
+fn unless_empty<T>(column: Vec<Option<T>>) -> Option<Vec<Option<T>>> {
+    column.iter().any(Option::is_some).then_some(column)
+}
+
+impl<'a> Columns<'a> {
+    pub fn of(calls: &'a [Call], cache: &Heads) -> Self {
+        let all = || calls.iter().flat_map(|call| &call.outgoing);
+        let entries = || all().map(|outgoing| &outgoing.entry);
+        let needs_callers = entries().any(|entry| entry.key.is_some() || entry.not_before.is_some());
+        let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|o| o.as_str())).collect());
+        let (mut back, mut heads, mut heads_at) = (Vec::new(), Vec::new(), Vec::new());
+        if objects.is_some() {
+            let mut last_here: HashMap<&str, usize> = HashMap::new();
+            for (index, entry) in entries().enumerate() {
+                let earlier = entry.object.as_ref().and_then(|object| last_here.insert(object.as_str(), index));
+                let head = match earlier {
+                    // With keys and delays, only the function knows whether the earlier one takes a place.
+                    Some(_) if !needs_callers => None,
+                    Some(_) | None => entry.object.as_ref().and_then(|object| cache.get(object)),
+                };
+                back.push(earlier.map(|earlier| (index - earlier) as i32));
+                heads.push(head.map(|head| head.seq as i64));
+                heads_at.push(head.map(|head| head.seen_to as i64));
+            }
+        }
+        let caller = |(number, call): (usize, &'a Call)| call.outgoing.iter().map(move |_| number as i32);
+        Self {
+            id_tails: all().map(Outgoing::id_tail).collect(),
+            topics: entries().map(|entry| entry.topic.as_str()).collect(),
+            payloads: entries().map(|entry| JsonbIn(&entry.payload)).collect(),
+            metadata: unless_empty(
+                entries().map(|entry| (entry.metadata.as_str() != "{}").then_some(JsonbIn(&entry.metadata))).collect(),
+            ),
+            occurred_at: unless_empty(entries().map(|entry| entry.occurred_at.map(Micros)).collect()),
+            to: unless_empty(entries().map(|entry| entry.to).collect()),
+            objects,
+            back: unless_empty(back),
+            heads: unless_empty(heads),
+            heads_at: unless_empty(heads_at),
+            callers: needs_callers.then(|| calls.iter().enumerate().flat_map(caller).collect()),
+            keys: unless_empty(entries().map(|entry| entry.key.as_ref().map(|key| key.as_str())).collect()),
+            fingerprints: unless_empty(all().map(|o| o.fingerprint.as_ref().map(|print| &print[..])).collect()),
+            not_before: unless_empty(entries().map(|entry| entry.not_before.map(Micros)).collect()),
+        }
+    }
+
+    /// Calls the append function. `now` is the injected clock's time, `hint` a place that was the end of the log.
+    pub async fn send(&self, client: &Client, append: &Statement, now: Option<Micros>, hint: i64) -> Result<Row, Error> {
+        let params: [&(dyn ToSql + Sync); 16] = [
+            &now,
+            &hint,
+            &self.id_tails,
+            &self.topics,
+            &self.payloads,
+            &self.metadata,
+            &self.occurred_at,
+            &self.to,
+            &self.objects,
+            &self.back,
+            &self.heads,
+            &self.heads_at,
+            &self.callers,
+            &self.keys,
+            &self.fingerprints,
+            &self.not_before,
+        ];
+        client.query_one(append, &params).await
+    }
+}
+
+/// What the append function did.
+pub(super) struct Outcome {
+    /// The end of the log before.
+    pub before: Seq,
+    pub recorded_at: Timestamp,
+    /// How many events entered the log.
+    pub logged: u64,
+    /// One for each call: its answers, or why it was left out.
+    pub answers: Vec<Result<Vec<Appended>, StoreError>>,
+}
+
+/// What is said of each entry when the batch had keys or delays.
+struct Details {
+    seqs: Vec<Option<i64>>,
+    ids: Vec<Option<Uuid>>,
+    conflicts: Vec<bool>,
+}
+
+impl Outcome {
+    /// Reads the function's answer, and remembers the newest event of each object.
+    pub fn read(row: &Row, calls: &[Call], cache: &mut Heads) -> Result<Self, Error> {
+        let before = row.try_get::<_, i64>(0)? as Seq;
+        let recorded_at = row.try_get::<_, Micros>(1)?.0;
+        let prevs: Option<Vec<Option<i64>>> = row.try_get(2)?;
+        let seqs: Option<Vec<Option<i64>>> = row.try_get(3)?;
+        let details = match seqs {
+            None => None,
+            Some(seqs) => Some(Details { seqs, ids: row.try_get(4)?, conflicts: row.try_get(5)? }),
+        };
+        let is_new = |index: usize| details.as_ref().is_none_or(|d| d.ids[index].is_none());
+        let seq_of = |index: usize| match &details {
+            None => Some(before + 1 + index as Seq),
+            Some(details) => details.seqs[index].map(|seq| seq as Seq),
+        };
+        let count = calls.iter().map(|call| call.outgoing.len()).sum();
+        let logged = (0..count).filter(|&index| is_new(index) && seq_of(index).is_some()).count() as u64;
+        cache.appended(before, before + logged);
+        let mut answers = Vec::with_capacity(calls.len());
+        let mut index = 0;
+        for call in calls {
+            let mut answer = Ok(Vec::with_capacity(call.outgoing.len()));
+            for outgoing in &call.outgoing {
+                let appended = Appended {
+                    id: match details.as_ref().and_then(|details| details.ids[index]) {
+                        Some(id) => EventId(id),
+                        None => EventId::new(recorded_at, outgoing.random),
+                    },
+                    seq: seq_of(index),
+                    prev: prevs.as_ref().and_then(|prevs| prevs[index]).map(|prev| prev as Seq),
+                    repeated: !is_new(index),
+                };
+                if let (true, Some(seq), Some(object)) = (is_new(index), appended.seq, &outgoing.entry.object) {
+                    cache.set(object, seq);
+                }
+                if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index])) {
+                    list.clear();
+                    let key = outgoing.entry.key.as_ref().map(ToString::to_string).unwrap_or_default();
+                    answer = Err(StoreError::KeyConflict { key });
+                }
+                if let Ok(list) = &mut answer {
+                    list.push(appended);
+                }
+                index += 1;
+            }
+            answers.push(answer);
+        }
+        Ok(Self { before, recorded_at, logged, answers })
+    }
+}

@@ -1,0 +1,215 @@
+//! The log on Postgres 14 or newer: many processes and machines may share it.
+//!
+//! | question | file |
+//! |---|---|
+//! | How should the log be kept? | [`options`] |
+//! | What does a URL ask for? | `url` |
+//! | Is the server who it says it is? | `tls` |
+//! | How is the server reached, again and again? | `server` |
+//! | What does a failure mean to the caller? | `error` |
+//! | Is the schema the one this program knows? | `migrate` |
+//! | Which SQL runs in this schema? | `schema`, and `sql/` with one statement or function a file |
+//! | How do our values travel? | `types` |
+//! | Who writes the log? | `writer` |
+//! | What do many callers' entries look like to the append function? | `batch` |
+//! | Which key is it that refuses a batch? | `keys` |
+//! | Which event of an object came last, as far as we have seen? | `heads` |
+//! | The connection was lost: was the batch stored? | `doubt` |
+//! | Is there room for the next events, and what can go? | `partitions` |
+//! | What is in the log? | `read` |
+//! | What is due, and what may be forgotten? | `upkeep` |
+//!
+//! The way of an append: [`Store::append`] → `batch::Call` → `writer` (gathers) → `batch::Columns` → `sql/fn_append.sql`
+//! (numbers, chains, stores) → `batch::Outcome` → the caller.
+
+mod batch;
+mod doubt;
+mod error;
+mod heads;
+mod keys;
+mod migrate;
+pub mod options;
+mod partitions;
+mod read;
+mod schema;
+mod server;
+mod tls;
+mod types;
+mod upkeep;
+mod url;
+mod writer;
+
+pub use options::PostgresOptions;
+
+use crate::clock::Clock;
+use async_trait::async_trait;
+use batch::Call;
+use ensue_core::event::whole_microseconds;
+use ensue_core::retention::Bounds;
+use ensue_core::store::{Cancelled, Page, Read, Released};
+use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
+use partitions::Partitions;
+use schema::{Schema, Sql};
+use server::{Server, closed};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use types::Micros;
+use writer::{QUEUE_MAX, Writer};
+
+/// A log in a schema of a Postgres database.
+pub struct PostgresStore {
+    server: Arc<Server>,
+    sql: Arc<Sql>,
+    clock: Option<Clock>,
+    read_only: bool,
+    partitions: Arc<Partitions>,
+    /// The newest place that anybody here has seen: only a hint, which saves looking into old partitions.
+    last: Arc<AtomicU64>,
+    writer: Mutex<Option<WriterTask>>,
+}
+
+/// The task that writes, and the way to it.
+struct WriterTask {
+    queue: mpsc::Sender<Call>,
+    task: JoinHandle<()>,
+}
+
+impl PostgresStore {
+    /// Opens the log at `postgres://USER:PASSWORD@HOST:PORT/DATABASE[?schema=ensue]`. The schema and all in it are made
+    /// if they are not there, unless it is opened `read_only`.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        let target = url::parse(url, options.unavailable_after)?;
+        let server = Arc::new(Server::new(&target, &options)?);
+        let schema = Schema::new(target.schema);
+        migrate::migrate(&server, &schema, options.read_only).await?;
+        let sql = Arc::new(Sql::of(&schema));
+        let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
+        let last = Arc::new(AtomicU64::new(0));
+        let writer = if options.read_only {
+            None
+        } else {
+            partitions.ensure().await?;
+            let writer =
+                Writer::new(server.clone(), sql.clone(), options.clock.clone(), partitions.clone(), last.clone());
+            let (queue, calls) = mpsc::channel(QUEUE_MAX);
+            Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
+        };
+        let read_only = options.read_only;
+        Ok(Self { server, sql, clock: options.clock, read_only, partitions, last, writer: Mutex::new(writer) })
+    }
+
+    /// The time of the injected clock; the server's own is null.
+    fn clock_time(&self) -> Option<Micros> {
+        self.clock.as_ref().map(|clock| Micros(clock()))
+    }
+
+    /// May this store be changed by us?
+    fn check_writable(&self) -> Result<(), StoreError> {
+        if self.read_only {
+            return Err(StoreError::Unsupported("the store was opened to be read only; open it for writing".into()));
+        }
+        Ok(())
+    }
+
+    fn queue(&self) -> Result<mpsc::Sender<Call>, StoreError> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.as_ref().map(|writer| writer.queue.clone()).ok_or_else(closed)
+    }
+
+    /// A row that does not have what it should have.
+    fn misread(&self, error: &tokio_postgres::Error) -> StoreError {
+        error::explain(error, &self.server.place)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn engine(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+        plan::check_not_empty(&batch)?;
+        self.check_writable()?;
+        let queue = self.queue()?;
+        if plan::check_keys_within(&batch).is_err() {
+            return Err(self.first_conflict(&batch).await?);
+        }
+        let (call, reply) = Call::new(batch);
+        queue.send(call).await.map_err(|_| closed())?;
+        drop(queue);
+        reply.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    async fn release_due(&self, limit: usize) -> Result<Released, StoreError> {
+        self.check_writable()?;
+        self.release(limit).await
+    }
+
+    async fn read(&self, read: Read) -> Result<Page, StoreError> {
+        self.read_page(read).await
+    }
+
+    async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.read_chain(object, before, limit).await
+    }
+
+    async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        self.read_event(seq).await
+    }
+
+    async fn find(&self, id: EventId) -> Result<Option<Found>, StoreError> {
+        self.find_event(id).await
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
+        self.read_pending(limit).await
+    }
+
+    async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
+        self.check_writable()?;
+        self.cancel_delayed(id).await
+    }
+
+    async fn bounds(&self) -> Result<Bounds, StoreError> {
+        self.bounds_now().await
+    }
+
+    async fn seq_before(&self, time: Timestamp) -> Result<Seq, StoreError> {
+        self.find_seq_before(time).await
+    }
+
+    async fn bytes(&self) -> Result<u64, StoreError> {
+        self.estimate_bytes().await
+    }
+
+    async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {
+        self.check_writable()?;
+        self.forget(keep_from, limit).await
+    }
+
+    async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError> {
+        self.check_writable()?;
+        self.forget_keys(limit).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        match &self.clock {
+            Some(clock) => Ok(whole_microseconds(clock())),
+            None => Ok(self.server.query_one("SELECT clock_timestamp()", &[]).await?.get::<_, Micros>(0).0),
+        }
+    }
+
+    async fn close(&self) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(WriterTask { queue, task }) = writer {
+            drop(queue);
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the task that writes to Postgres has failed");
+            }
+        }
+        self.server.close();
+    }
+}

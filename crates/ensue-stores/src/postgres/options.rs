@@ -1,0 +1,44 @@
+//! How should the log be kept on this server?
+
+use crate::clock::Clock;
+use std::fmt;
+use std::time::Duration;
+
+/// Choices of whoever opens a log on Postgres.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// The clock to record by, in tests. None: the server's own, which all nodes share.
+    pub clock: Option<Clock>,
+    /// Only look: nothing is created or changed, and verbs that would are refused.
+    pub read_only: bool,
+    /// How many events a new partition holds. Retention drops whole partitions.
+    pub partition_rows: u64,
+    /// How long a call waits for a server that cannot be reached before it answers `Unavailable`.
+    pub unavailable_after: Duration,
+    /// How many connections may read at once; one more writes.
+    pub readers_max: usize,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            clock: None,
+            read_only: false,
+            partition_rows: 1_000_000,
+            unavailable_after: Duration::from_secs(10),
+            readers_max: 8,
+        }
+    }
+}
+
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("clock", &self.clock.as_ref().map(|_| "injected"))
+            .field("read_only", &self.read_only)
+            .field("partition_rows", &self.partition_rows)
+            .field("unavailable_after", &self.unavailable_after)
+            .field("readers_max", &self.readers_max)
+            .finish()
+    }
+}

@@ -1,0 +1,106 @@
+//! Is there room for the next events, and what of the forgotten ones can go?
+//!
+//! Partitions are made ahead of the end of the log, in the background. A statement that changes the log's structure
+//! waits only briefly for its lock, because everybody else waits behind it; what did not succeed is tried again later.
+
+use super::error::{Trouble, explain};
+use super::schema::Sql;
+use super::server::{Patience, Server};
+use ensue_core::{Seq, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How many partitions there are from the end of the log on, at least: the one that is written to and two more.
+const PARTITIONS_AHEAD: u64 = 3;
+/// How many partitions one trim removes at most.
+const REMOVED_MAX: usize = 100;
+
+/// The partitions of the log.
+pub(super) struct Partitions {
+    server: Arc<Server>,
+    sql: Arc<Sql>,
+    rows: u64,
+    /// The first place without a partition, as far as we know.
+    end: AtomicU64,
+    /// The end of the log, as far as we know.
+    tail: AtomicU64,
+    at_work: AtomicBool,
+}
+
+impl Partitions {
+    pub fn new(server: Arc<Server>, sql: Arc<Sql>, rows: u64) -> Self {
+        let (end, tail, at_work) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { server, sql, rows: rows.max(1), end, tail, at_work }
+    }
+
+    /// Makes partitions ahead in the background, once the end of the log has come near the end of the last one.
+    pub fn look_ahead(self: &Arc<Self>, tail: Seq) {
+        self.tail.fetch_max(tail, Ordering::SeqCst);
+        if self.has_room() || self.at_work.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let partitions = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let made = partitions.ensure().await;
+                partitions.at_work.store(false, Ordering::SeqCst);
+                if let Err(error) = made {
+                    // The next append tries again; one that finds no partition reports it.
+                    tracing::warn!(%error, "no partitions were made ahead");
+                    return;
+                }
+                // The log may have grown meanwhile, and whoever grew it saw us at work.
+                if partitions.has_room() || partitions.at_work.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn has_room(&self) -> bool {
+        let left = self.end.load(Ordering::SeqCst).saturating_sub(self.tail.load(Ordering::SeqCst) + 1);
+        left >= self.rows * (PARTITIONS_AHEAD - 1)
+    }
+
+    /// Makes partitions ahead now.
+    pub async fn ensure(&self) -> Result<(), StoreError> {
+        let (rows, rows_ahead) = (self.rows as i64, (self.rows * PARTITIONS_AHEAD) as i64);
+        let row = self.server.query_one(&self.sql.ensure_partitions, &[&rows, &rows_ahead]).await?;
+        self.end.fetch_max(row.get::<_, i64>(0) as u64, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Removes partitions that hold only forgotten events. One that somebody is reading is left to the next time.
+    pub async fn remove_trimmed(&self) -> Result<(), StoreError> {
+        for statement in [&self.sql.detach_trimmed, &self.sql.drop_detached] {
+            for _ in 0..REMOVED_MAX {
+                if !self.remove_one(statement).await? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Was there one, and is it gone?
+    async fn remove_one(&self, statement: &str) -> Result<bool, StoreError> {
+        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        loop {
+            let client = self.server.reader().await?;
+            match client.query_one(statement, &[]).await {
+                Ok(row) => return Ok(row.get(0)),
+                Err(error) => match Trouble::of(&error) {
+                    Trouble::Busy => {
+                        tracing::debug!(%error, "a forgotten partition is in use and is left to the next trim");
+                        return Ok(false);
+                    }
+                    Trouble::Lost if patience.pause().await => {}
+                    Trouble::Lost | Trouble::NoPartition | Trouble::Refused => {
+                        return Err(explain(&error, &self.server.place));
+                    }
+                },
+            }
+        }
+    }
+}

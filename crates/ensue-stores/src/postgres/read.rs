@@ -1,0 +1,243 @@
+//! What is in the log?
+
+use super::PostgresStore;
+use super::server::{Patience, each};
+use super::types::{JsonbOut, Micros};
+use ensue_core::retention::Bounds;
+use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX, fits_on_page};
+use ensue_core::{Event, EventId, Found, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic};
+use futures_util::{StreamExt, future, pin_mut};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row, RowStream, Statement};
+
+/// A place as Postgres counts: beyond its numbers there is no event.
+pub(super) fn place(seq: Seq) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+/// A number of rows as Postgres counts.
+pub(super) fn rows_max(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).min(1 << 40)
+}
+
+impl PostgresStore {
+    pub(super) async fn read_page(&self, read: Read) -> Result<Page, StoreError> {
+        match &read.filter.object {
+            None => self.read_places(&read).await,
+            Some(object) => self.read_object(&read, object).await,
+        }
+    }
+
+    /// A page of all events or of a topic. Bounds and page go out together and come back in order: one round trip, and
+    /// what the page holds beyond the bounds was appended meanwhile and is left to the next read.
+    async fn read_places(&self, read: &Read) -> Result<Page, StoreError> {
+        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        loop {
+            let client = self.server.reader().await?;
+            let tried: Result<Page, Error> = async {
+                let tail = client.prepare_cached(&self.sql.tail).await?;
+                let range = client.prepare_cached(&self.sql.read_range).await?;
+                let (bounds, page) =
+                    future::try_join(self.bounds_on(&client, &tail), self.range(&client, &range, read, read.after)).await?;
+                let begin = read.after.max(bounds.first - 1);
+                let mut page = match begin > read.after {
+                    // Events that the reader asked for are forgotten: what is left begins later.
+                    true => self.range(&client, &range, read, begin).await?,
+                    false => page,
+                };
+                let fitting = page.events.iter().take_while(|event| event.seq <= bounds.last).count();
+                let stopped = page.stopped && fitting == page.events.len();
+                page.events.truncate(fitting);
+                let next = match page.events.last() {
+                    Some(event) if stopped => event.seq,
+                    Some(_) | None => begin.saturating_add(SCAN_MAX).min(bounds.last).max(read.after),
+                };
+                Ok(Page { events: page.events, next, first: bounds.first })
+            }
+            .await;
+            match tried {
+                Ok(page) => return Ok(page),
+                Err(error) => self.server.again_after(error, &mut patience).await?,
+            }
+        }
+    }
+
+    async fn range(&self, client: &Client, range: &Statement, read: &Read, begin: Seq) -> Result<Taken, Error> {
+        let end = place(begin.saturating_add(SCAN_MAX));
+        let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
+        let (begin, limit, bytes) = (place(begin), rows_max(read.limit), PAGE_BYTES_MAX as i64);
+        let rows = client.query_raw(range, each(&[&begin, &end, &limit, &topic, &bytes])).await?;
+        Taken::from(rows, read.limit).await
+    }
+
+    /// A page of one object: walks its index.
+    async fn read_object(&self, read: &Read, object: &ObjectKey) -> Result<Page, StoreError> {
+        let Bounds { first, last } = self.bounds_now().await?;
+        let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
+        let (begin, end, limit) = (place(read.after), place(last), rows_max(read.limit));
+        let (bytes, looked_at_max, object) = (PAGE_BYTES_MAX as i64, SCAN_MAX as i64, object.as_str());
+        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let taken = loop {
+            let client = self.server.reader().await?;
+            let tried: Result<Taken, Error> = async {
+                let walk = client.prepare_cached(&self.sql.read_object).await?;
+                let params: [&(dyn ToSql + Sync); 7] =
+                    [&begin, &end, &limit, &topic, &bytes, &looked_at_max, &object];
+                let rows = client.query_raw(&walk, each(&params)).await?;
+                Taken::from(rows, read.limit).await
+            }
+            .await;
+            match tried {
+                Ok(taken) => break taken,
+                Err(error) => self.server.again_after(error, &mut patience).await?,
+            }
+        };
+        let next = match taken.events.last() {
+            Some(event) if taken.stopped => event.seq,
+            Some(_) | None => {
+                let ends = self.server.query(&self.sql.walk_end, &[&begin, &end, &object, &looked_at_max]).await?;
+                match &ends[..] {
+                    [last_looked_at, _] => last_looked_at.get::<_, i64>(0) as Seq,
+                    _ => last.max(read.after),
+                }
+            }
+        };
+        Ok(Page { events: taken.events, next, first })
+    }
+
+    pub(super) async fn bounds_now(&self) -> Result<Bounds, StoreError> {
+        let row = self.server.query_one(&self.sql.tail, &[&self.hint()]).await?;
+        Ok(self.bounds_of(&row))
+    }
+
+    async fn bounds_on(&self, client: &Client, tail: &Statement) -> Result<Bounds, Error> {
+        Ok(self.bounds_of(&client.query_one(tail, &[&self.hint()]).await?))
+    }
+
+    fn bounds_of(&self, row: &Row) -> Bounds {
+        let (last, trimmed_to): (i64, i64) = (row.get(0), row.get(2));
+        self.last.fetch_max(last as Seq, Ordering::Relaxed);
+        Bounds { first: trimmed_to as Seq + 1, last: last as Seq }
+    }
+
+    /// The newest place that anybody here has seen.
+    pub(super) fn hint(&self) -> i64 {
+        place(self.last.load(Ordering::Relaxed))
+    }
+
+    pub(super) async fn read_chain(
+        &self,
+        object: &ObjectKey,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        let before = before.map_or(i64::MAX, place);
+        let (limit, bytes) = (rows_max(limit), PAGE_BYTES_MAX as i64);
+        let rows = self.server.query(&self.sql.chain, &[&object.as_str(), &before, &limit, &bytes]).await?;
+        let events = rows.iter().map(|row| event(row).map_err(|error| self.misread(&error)));
+        let mut events = events.collect::<Result<Vec<_>, _>>()?;
+        events.truncate(fits_on_page(events.iter().map(Event::bytes)));
+        Ok(events)
+    }
+
+    pub(super) async fn read_event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        let rows = self.server.query(&self.sql.event, &[&place(seq)]).await?;
+        rows.first().map(|row| event(row).map_err(|error| self.misread(&error))).transpose()
+    }
+
+    pub(super) async fn find_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {
+        let waiting = self.server.query(&self.sql.pending_by_id, &[&id.0]).await?;
+        if let Some(row) = waiting.first() {
+            return Ok(Some(Found::Pending(pending(row).map_err(|error| self.misread(&error))?)));
+        }
+        let (from, to) = millisecond(id);
+        let row = self.server.query_one(&self.sql.find_seq, &[&id.0, &from, &to, &self.hint()]).await?;
+        match row.get::<_, Option<i64>>(0) {
+            None => Ok(None),
+            Some(seq) => Ok(self.read_event(seq as Seq).await?.map(Found::Logged)),
+        }
+    }
+
+    pub(super) async fn read_pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
+        let rows = self.server.query(&self.sql.pending, &[&rows_max(limit), &(PAGE_BYTES_MAX as i64)]).await?;
+        let waiting = rows.iter().map(|row| pending(row).map_err(|error| self.misread(&error)));
+        let mut waiting = waiting.collect::<Result<Vec<_>, _>>()?;
+        waiting.truncate(fits_on_page(waiting.iter().map(Pending::bytes)));
+        Ok(waiting)
+    }
+
+    pub(super) async fn find_seq_before(&self, time: Timestamp) -> Result<Seq, StoreError> {
+        // Rounded up: an event of the microsecond in which the time lies is before it.
+        let whole = Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time);
+        let rounded_up = if whole < time { whole + jiff::SignedDuration::from_micros(1) } else { whole };
+        let row = self.server.query_one(&self.sql.seq_before, &[&Micros(rounded_up), &self.hint()]).await?;
+        Ok(row.get::<_, i64>(0) as Seq)
+    }
+}
+
+/// The millisecond that an id tells, as the times from which and to which it lasts.
+pub(super) fn millisecond(id: EventId) -> (Option<Micros>, Option<Micros>) {
+    let from = id.time();
+    let to = from.and_then(|from| from.checked_add(jiff::SignedDuration::from_millis(1)).ok());
+    (from.map(Micros), to.map(Micros))
+}
+
+/// What fits on a page, and whether it was full before the rows ended.
+struct Taken {
+    events: Vec<Event>,
+    stopped: bool,
+}
+
+impl Taken {
+    /// Takes rows as they come, so that no more than a page of them is ever held.
+    async fn from(rows: RowStream, limit: usize) -> Result<Self, Error> {
+        pin_mut!(rows);
+        let mut events: Vec<Event> = Vec::new();
+        let mut bytes = 0;
+        let mut more_follow = false;
+        while let Some(row) = rows.next().await {
+            let row = row?;
+            let event = event(&row)?;
+            more_follow = row.try_get(10)?;
+            bytes += event.bytes();
+            if !events.is_empty() && bytes > PAGE_BYTES_MAX {
+                return Ok(Self { events, stopped: true });
+            }
+            events.push(event);
+            if events.len() == limit {
+                return Ok(Self { events, stopped: true });
+            }
+        }
+        Ok(Self { events, stopped: more_follow })
+    }
+}
+
+fn event(row: &Row) -> Result<Event, Error> {
+    Ok(Event {
+        seq: row.try_get::<_, i64>(0)? as Seq,
+        prev: row.try_get::<_, Option<i64>>(1)?.map(|prev| prev as Seq),
+        id: EventId(row.try_get(2)?),
+        topic: Topic::stored(row.try_get(3)?),
+        object: row.try_get::<_, Option<&str>>(4)?.map(ObjectKey::stored),
+        payload: row.try_get::<_, JsonbOut>(5)?.0,
+        metadata: row.try_get::<_, Option<JsonbOut>>(6)?.map_or_else(Json::empty_object, |json| json.0),
+        occurred_at: row.try_get::<_, Micros>(7)?.0,
+        recorded_at: row.try_get::<_, Micros>(8)?.0,
+        to: row.try_get(9)?,
+    })
+}
+
+fn pending(row: &Row) -> Result<Pending, Error> {
+    Ok(Pending {
+        id: EventId(row.try_get(0)?),
+        topic: Topic::stored(row.try_get(1)?),
+        object: row.try_get::<_, Option<&str>>(2)?.map(ObjectKey::stored),
+        payload: row.try_get::<_, JsonbOut>(3)?.0,
+        metadata: row.try_get::<_, Option<JsonbOut>>(4)?.map_or_else(Json::empty_object, |json| json.0),
+        occurred_at: row.try_get::<_, Micros>(5)?.0,
+        not_before: row.try_get::<_, Micros>(6)?.0,
+        to: row.try_get(7)?,
+    })
+}

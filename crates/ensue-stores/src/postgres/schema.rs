@@ -1,0 +1,133 @@
+//! Which SQL runs in this schema?
+//!
+//! The SQL lives in `sql/`, one statement or function a file, written for a schema to be named. Here the name is put
+//! in, quoted so that any name is safe.
+
+use ensue_core::plan::KEY_WINDOW;
+
+/// The statements of the read and upkeep verbs, for one schema.
+#[derive(Debug)]
+pub(super) struct Sql {
+    pub append: String,
+    pub stored: String,
+    pub keys: String,
+    pub live_keys: String,
+    pub tail: String,
+    pub release_due: String,
+    pub read_range: String,
+    pub read_object: String,
+    pub walk_end: String,
+    pub chain: String,
+    pub event: String,
+    pub find_seq: String,
+    pub pending: String,
+    pub pending_by_id: String,
+    pub cancel: String,
+    pub seq_before: String,
+    pub bytes: String,
+    pub trim: String,
+    pub purge_keys: String,
+    pub ensure_partitions: String,
+    pub detach_trimmed: String,
+    pub drop_detached: String,
+}
+
+impl Sql {
+    pub fn of(schema: &Schema) -> Self {
+        let sql = |template: &str| schema.fill(template);
+        Self {
+            append: sql("SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"),
+            stored: sql("SELECT * FROM {schema}.stored($1, $2, $3)"),
+            keys: sql("SELECT key, id, seq, prev FROM {schema}.keys WHERE key = ANY ($1)"),
+            live_keys: sql(include_str!("sql/live_keys.sql")),
+            tail: sql("SELECT * FROM {schema}.log_tail($1)"),
+            release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3)"),
+            read_range: sql(include_str!("sql/read_range.sql")),
+            read_object: sql(include_str!("sql/read_object.sql")),
+            walk_end: sql(include_str!("sql/walk_end.sql")),
+            chain: sql(include_str!("sql/chain.sql")),
+            event: sql(include_str!("sql/event.sql")),
+            find_seq: sql("SELECT {schema}.find_seq($1, $2, $3, $4)"),
+            pending: sql(include_str!("sql/pending.sql")),
+            pending_by_id: sql(include_str!("sql/pending_by_id.sql")),
+            cancel: sql("SELECT {schema}.cancel($1, $2, $3, $4)"),
+            seq_before: sql("SELECT {schema}.seq_before($1, $2)"),
+            bytes: sql("SELECT {schema}.log_bytes($1)"),
+            trim: sql("SELECT * FROM {schema}.trim($1, $2, $3)"),
+            purge_keys: sql("SELECT {schema}.purge_keys($1, $2, $3)"),
+            ensure_partitions: sql("SELECT {schema}.ensure_partitions($1, $2)"),
+            detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
+            drop_detached: sql("SELECT {schema}.drop_detached()"),
+        }
+    }
+}
+
+/// The name of a schema, and what depends on it.
+#[derive(Debug, Clone)]
+pub(super) struct Schema {
+    pub name: String,
+}
+
+impl Schema {
+    pub fn new(name: String) -> Self {
+        Self { name }
+    }
+
+    /// A template of `sql/` for this schema.
+    pub fn fill(&self, template: &str) -> String {
+        // The name comes last: one that looks like a placeholder is left as it is.
+        template
+            .replace("{lock_log}", &self.lock_key("log").to_string())
+            .replace("{lock_partitions}", &self.lock_key("partitions").to_string())
+            .replace("{key_window}", &format!("{} seconds", KEY_WINDOW.as_secs()))
+            .replace("$body$", &self.body_quote())
+            .split("{schema_text}")
+            .map(|part| part.replace("{schema}", &self.quoted()))
+            .collect::<Vec<_>>()
+            .join(&format!("'{}'", self.name.replace('\'', "''")))
+    }
+
+    /// The name as an identifier.
+    pub fn quoted(&self) -> String {
+        format!("\"{}\"", self.name.replace('"', "\"\""))
+    }
+
+    /// The key of an advisory lock that no other schema shares: FNV-1a over its purpose and the name.
+    pub fn lock_key(&self, purpose: &str) -> i64 {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in ["ensue", purpose, &self.name].join("\0").bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash as i64
+    }
+
+    /// Dollar quotes that the name does not close.
+    fn body_quote(&self) -> String {
+        let mut tag = "$body$".to_string();
+        while self.name.contains(&tag) {
+            tag.insert(1, 'x');
+        }
+        tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_kind_stays_a_name() {
+        let odd = Schema::new("a\"b'c $body$ {schema_text} %I".into());
+        let sql = odd.fill("CREATE FUNCTION {schema}.f() AS $body$ SELECT format('%I', {schema_text}) $body$");
+        let name = "\"a\"\"b'c $body$ {schema_text} %I\"";
+        let text = "'a\"b''c $body$ {schema_text} %I'";
+        assert_eq!(sql, format!("CREATE FUNCTION {name}.f() AS $xbody$ SELECT format('%I', {text}) $xbody$"));
+    }
+
+    #[test]
+    fn two_schemas_and_two_purposes_have_locks_of_their_own() {
+        let (one, other) = (Schema::new("one".into()), Schema::new("other".into()));
+        assert_ne!(one.lock_key("log"), other.lock_key("log"));
+        assert_ne!(one.lock_key("log"), one.lock_key("partitions"));
+    }
+}

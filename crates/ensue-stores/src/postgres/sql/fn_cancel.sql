@@ -1,0 +1,14 @@
+-- Cancels a delayed event. Under the lock of the log: a release that has read the row would log it all the same.
+-- Answers 0 if it was pending and is gone, its seq if it is in the log, null if there is no such event.
+CREATE FUNCTION {schema}.cancel(p_id uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
+RETURNS bigint LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    PERFORM pg_advisory_xact_lock({lock_log});
+    DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL;
+    IF FOUND THEN
+        RETURN 0;
+    END IF;
+    RETURN {schema}.find_seq(p_id, p_from, p_to, p_hint);
+END
+$body$;

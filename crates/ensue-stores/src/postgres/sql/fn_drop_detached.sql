@@ -1,0 +1,17 @@
+-- Removes a partition that is no longer part of the log; answers whether there was one.
+CREATE FUNCTION {schema}.drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '100ms'
+AS $body$
+DECLARE
+    v_from bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock({lock_partitions});
+    SELECT p.from_seq INTO v_from FROM {schema}.partitions p WHERE p.detached ORDER BY p.from_seq LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE %I.%I', {schema_text}, 'events_p' || v_from);
+    DELETE FROM {schema}.partitions p WHERE p.from_seq = v_from;
+    RETURN true;
+END
+$body$;

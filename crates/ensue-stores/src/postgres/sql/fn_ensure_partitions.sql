@@ -1,0 +1,35 @@
+-- Makes sure that at least `p_rows_ahead` places after the end of the log have a partition; answers the first place
+-- that has none. `p_rows` is the size of new ones: it may change from one start to the next, as each begins where the
+-- one before it ends.
+--
+-- Created first, then attached: ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which stops neither readers nor
+-- appends. The CHECK lets ATTACH skip looking at the rows; afterwards it would only cost time with every insert, so it
+-- goes. A waiting DDL stops everybody behind it, so it waits briefly and is tried again later.
+CREATE FUNCTION {schema}.ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '200ms'
+AS $body$
+DECLARE
+    v_tail bigint;
+    v_from bigint;
+    v_name text;
+BEGIN
+    PERFORM pg_advisory_xact_lock({lock_partitions});
+    SELECT t.o_seq INTO v_tail FROM {schema}.log_tail(0) t;
+    SELECT max(p.to_seq) INTO v_from FROM {schema}.partitions p;
+    v_from := greatest(v_from, v_tail + 1);
+    WHILE v_from - 1 - v_tail < p_rows_ahead LOOP
+        v_name := 'events_p' || v_from;
+        EXECUTE format(
+            'CREATE TABLE %I.%I (LIKE %I.events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE, '
+            'CONSTRAINT places CHECK (seq >= %s AND seq < %s))',
+            {schema_text}, v_name, {schema_text}, v_from, v_from + p_rows);
+        EXECUTE format(
+            'ALTER TABLE %I.events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
+            {schema_text}, {schema_text}, v_name, v_from, v_from + p_rows);
+        EXECUTE format('ALTER TABLE %I.%I DROP CONSTRAINT places', {schema_text}, v_name);
+        INSERT INTO {schema}.partitions (from_seq, to_seq) VALUES (v_from, v_from + p_rows);
+        v_from := v_from + p_rows;
+    END LOOP;
+    RETURN v_from;
+END
+$body$;

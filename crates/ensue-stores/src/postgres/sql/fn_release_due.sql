@@ -1,0 +1,50 @@
+-- Moves delayed events whose time has come into the log, in order of (not_before, acceptance).
+--
+-- The same lock, numbering and chaining as in append. The row in `delayed` stays, emptied, as the way from id to seq:
+-- the id of a delayed event tells when it was accepted, not where it is in the log.
+CREATE FUNCTION {schema}.release_due(
+    p_now timestamptz, p_hint bigint, p_limit bigint,
+    OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $body$
+DECLARE
+    v_tail bigint;
+    v_recorded_at timestamptz;
+    v_trimmed_to bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock({lock_log});
+    SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
+    INTO v_tail, v_recorded_at, v_trimmed_to
+    FROM {schema}.log_tail(p_hint) t;
+
+    WITH due AS (
+        SELECT d.*, v_tail + row_number() OVER (ORDER BY d.not_before, d.accepted) AS place
+        FROM (
+            SELECT * FROM {schema}.delayed w
+            WHERE w.seq IS NULL AND w.not_before <= v_recorded_at ORDER BY w.not_before, w.accepted LIMIT p_limit
+        ) d
+    ), chained AS MATERIALIZED (
+        SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
+            lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),
+            (SELECT e.seq FROM {schema}.events e
+             WHERE e.object = d.object AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
+        FROM due d
+    ), logged AS (
+        INSERT INTO {schema}.events
+            (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
+        SELECT c.place, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription,
+            c.topic, c.object, c.payload, c.metadata
+        FROM chained c
+    ), emptied AS (
+        UPDATE {schema}.delayed d
+        SET seq = c.place, to_subscription = NULL, topic = NULL, object = NULL, payload = NULL, metadata = NULL
+        FROM chained c WHERE d.id = c.id
+    )
+    SELECT count(*) INTO o_count FROM chained c;
+    o_last := v_tail + o_count;
+    SELECT d.not_before INTO o_next_due
+    FROM {schema}.delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;
+END
+$body$;

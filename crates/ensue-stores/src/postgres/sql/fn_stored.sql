@@ -1,0 +1,21 @@
+-- Which of these entries are stored? Asked after the connection was lost while a batch was under way.
+--
+-- Under the lock, so that nothing is half done; the lost session itself was ended before. A batch can only be after the
+-- end of the log that its sender knew, and no earlier than that end's time: little is looked at. A delayed event that
+-- was released meanwhile stands in both tables: it was answered as delayed, so `delayed` is what counts.
+CREATE FUNCTION {schema}.stored(p_after bigint, p_since timestamptz, p_id_tails text[])
+RETURNS TABLE (o_id uuid, o_seq bigint, o_prev bigint, o_delayed boolean) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $body$
+BEGIN
+    PERFORM pg_advisory_xact_lock({lock_log});
+    RETURN QUERY
+    SELECT e.id, e.seq, e.prev, false FROM {schema}.events e
+    WHERE e.seq > p_after AND right(replace(e.id::text, '-', ''), 20) = ANY (p_id_tails)
+    UNION ALL
+    SELECT d.id, NULL::bigint, NULL::bigint, true FROM {schema}.delayed d
+    WHERE d.id >= rpad(right(lpad(to_hex(CASE WHEN isfinite(p_since)
+                  THEN trunc(extract(epoch FROM p_since) * 1000)::bigint ELSE 0 END), 12, '0'), 12), 32, '0')::uuid
+        AND right(replace(d.id::text, '-', ''), 20) = ANY (p_id_tails);
+END
+$body$;

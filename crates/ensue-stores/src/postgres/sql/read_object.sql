@@ -1,0 +1,20 @@
+-- A page of one object: of its events in ($1, $2] the first $6 are looked at; otherwise as read_range.sql.
+SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
+    coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
+FROM (
+    SELECT e.*, sum(pg_column_size(e.payload)) OVER (ORDER BY e.seq ROWS UNBOUNDED PRECEDING)
+        - pg_column_size(e.payload) AS size_before,
+        lead(true, 1, false) OVER (ORDER BY e.seq) AS more_follow
+    FROM (
+        SELECT * FROM (
+            SELECT * FROM {schema}.events log
+            WHERE log.object = $7 AND log.seq > $1 AND log.seq <= $2
+                AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
+            ORDER BY log.seq LIMIT $6
+        ) walked
+        WHERE $4::text IS NULL OR walked.topic = $4 OR starts_with(walked.topic, $4 || '.')
+        ORDER BY walked.seq LIMIT $3
+    ) e
+) p
+WHERE p.size_before <= $5::bigint
+ORDER BY p.seq

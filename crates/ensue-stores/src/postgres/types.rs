@@ -1,0 +1,90 @@
+//! How do our values travel in the binary protocol?
+
+use ensue_core::{Json, Timestamp};
+use std::error::Error;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+type Fault = Box<dyn Error + Sync + Send>;
+
+/// Postgres counts microseconds from 2000-01-01.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+/// How Postgres writes the time before all others.
+const MINUS_INFINITY: i64 = i64::MIN;
+/// 4713 BC, the first year that Postgres knows.
+const MICROS_MIN: i64 = -210_866_803_200_000_000;
+
+/// A point in time, exact to the microsecond.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Micros(pub Timestamp);
+
+impl ToSql for Micros {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+        let micros = self.0.as_microsecond().max(MICROS_MIN) - EPOCH_MICROS;
+        out.extend_from_slice(&micros.to_be_bytes());
+        Ok(IsNull::No)
+    }
+    accepts!(TIMESTAMPTZ);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Micros {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
+        let micros = i64::from_be_bytes(raw.try_into()?);
+        if micros == MINUS_INFINITY {
+            return Ok(Self(Timestamp::MIN));
+        }
+        Ok(Self(Timestamp::from_microsecond(micros.saturating_add(EPOCH_MICROS))?))
+    }
+    accepts!(TIMESTAMPTZ);
+}
+
+/// JSON text on its way into a `jsonb` column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JsonbIn<'a>(pub &'a Json);
+
+/// The version of `jsonb`'s binary form: text led by this byte.
+const JSONB_VERSION: u8 = 1;
+
+impl ToSql for JsonbIn<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+        out.extend_from_slice(&[JSONB_VERSION]);
+        out.extend_from_slice(self.0.as_str().as_bytes());
+        Ok(IsNull::No)
+    }
+    accepts!(JSONB);
+    to_sql_checked!();
+}
+
+/// JSON that came out of a `jsonb` column, without the blanks that Postgres writes between tokens.
+#[derive(Debug)]
+pub(super) struct JsonbOut(pub Json);
+
+impl<'a> FromSql<'a> for JsonbOut {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
+        match raw.split_first() {
+            Some((&JSONB_VERSION, text)) => {
+                let text = std::str::from_utf8(text)?;
+                // Whoever writes to the table by hand may exceed our limits; what he wrote is still JSON.
+                Ok(Self(Json::parse("payload", text).unwrap_or_else(|_| Json::stored(text))))
+            }
+            Some(_) | None => Err("jsonb of an unknown version".into()),
+        }
+    }
+    accepts!(JSONB);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_travel_exactly() {
+        for micros in [-62_135_596_800_000_000, -1, 0, 1_763_200_000_123_457, 253_402_207_200_999_999] {
+            let at = Timestamp::from_microsecond(micros).unwrap();
+            let mut out = BytesMut::new();
+            Micros(at).to_sql(&Type::TIMESTAMPTZ, &mut out).unwrap();
+            assert_eq!(Micros::from_sql(&Type::TIMESTAMPTZ, &out).unwrap().0, at);
+        }
+    }
+}

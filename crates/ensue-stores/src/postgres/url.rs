@@ -1,0 +1,199 @@
+//! What does a Postgres URL ask for?
+//!
+//! Some parameters are ours (`schema`) or are not known to the driver (`sslmode=verify-full`, `sslrootcert`): they are
+//! taken out before the driver sees the rest. No message here repeats any part of a URL, which may hold a password.
+
+use ensue_core::{Invalid, StoreError};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+/// The schema when none is named.
+const SCHEMA_DEFAULT: &str = "ensue";
+/// The longest identifier that Postgres does not cut off.
+const SCHEMA_BYTES_MAX: usize = 63;
+
+/// How a connection is encrypted, in libpq's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encryption {
+    /// Never.
+    Disable,
+    /// If the server can; nothing is verified.
+    Prefer,
+    /// Always; nothing is verified unless roots are given.
+    Require,
+    /// Always, with a certificate of a trusted authority.
+    VerifyCa,
+    /// The same, and the certificate is for this host.
+    VerifyFull,
+}
+
+/// A URL, taken apart.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub config: Config,
+    pub schema: String,
+    pub encryption: Encryption,
+    pub roots: Option<PathBuf>,
+}
+
+fn invalid(reason: impl Into<String>) -> StoreError {
+    StoreError::Invalid(Invalid::new("store", reason))
+}
+
+/// Takes a URL apart, or says how to write one.
+pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, StoreError> {
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut schema = SCHEMA_DEFAULT.to_string();
+    let mut encryption = None;
+    let mut roots = None;
+    let mut left_over = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "schema" => schema = percent_decoded(value)?,
+            "sslmode" => encryption = Some(parse_encryption(value)?),
+            "sslrootcert" => roots = Some(percent_decoded(value)?),
+            _ => left_over.push(pair),
+        }
+    }
+    check_schema(&schema)?;
+    let bare = match left_over.is_empty() {
+        true => address.to_string(),
+        false => format!("{address}?{}", left_over.join("&")),
+    };
+    let mut config: Config = bare.parse().map_err(|_| {
+        invalid(
+            "is not a Postgres URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=ensue, with special \
+             characters of the password as %XX; known parameters are schema, sslmode, sslrootcert and those of the \
+             driver, such as application_name and connect_timeout",
+        )
+    })?;
+    // As in libpq: roots given without a mode mean that they are to be used.
+    let roots = roots.filter(|path| path != "system").map(PathBuf::from);
+    let encryption = match encryption.unwrap_or(Encryption::Prefer) {
+        Encryption::Require if roots.is_some() => Encryption::VerifyCa,
+        asked => asked,
+    };
+    config.ssl_mode(match encryption {
+        Encryption::Disable => SslMode::Disable,
+        Encryption::Prefer => SslMode::Prefer,
+        Encryption::Require | Encryption::VerifyCa | Encryption::VerifyFull => SslMode::Require,
+    });
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        config.host("localhost");
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("ensue");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(connect_timeout);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        // A peer that is gone without a word is noticed while something is under way, not hours later.
+        config.tcp_user_timeout(connect_timeout);
+    }
+    config.keepalives_idle(Duration::from_secs(30));
+    Ok(Target { config, schema, encryption, roots })
+}
+
+fn parse_encryption(value: &str) -> Result<Encryption, StoreError> {
+    match value {
+        "disable" => Ok(Encryption::Disable),
+        "allow" | "prefer" => Ok(Encryption::Prefer),
+        "require" => Ok(Encryption::Require),
+        "verify-ca" => Ok(Encryption::VerifyCa),
+        "verify-full" => Ok(Encryption::VerifyFull),
+        _ => Err(invalid("has an unknown sslmode; use disable, prefer, require, verify-ca or verify-full")),
+    }
+}
+
+fn check_schema(schema: &str) -> Result<(), StoreError> {
+    if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || schema.contains('\0') {
+        return Err(invalid(format!("has a schema that is empty or longer than {SCHEMA_BYTES_MAX} bytes")));
+    }
+    if schema.starts_with("pg_") {
+        return Err(invalid("has a schema that begins with `pg_`, which Postgres keeps for itself; choose another"));
+    }
+    Ok(())
+}
+
+fn percent_decoded(text: &str) -> Result<String, StoreError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(decoded.ok_or_else(|| invalid("has a parameter with a `%` that two hex digits do not follow"))?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("has a parameter that is not UTF-8"))
+}
+
+/// Where a server is, for messages: without user and password.
+pub(super) fn place(config: &Config) -> String {
+    let port = |index: usize| {
+        let ports = config.get_ports();
+        ports.get(index).or(ports.last()).copied().unwrap_or(5432)
+    };
+    let host = |(index, host): (usize, &Host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(index)),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    format!("{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> Target {
+        parse(url, Duration::from_secs(1)).unwrap()
+    }
+
+    #[test]
+    fn our_own_parameters_are_taken_out_and_the_others_stay() {
+        let url = "postgres://u:secret@h:5433/db?schema=my%20log&sslmode=verify-full&sslrootcert=/ca.pem&application_name=x";
+        let target = target(url);
+        assert_eq!((target.schema.as_str(), target.encryption), ("my log", Encryption::VerifyFull));
+        assert_eq!(target.roots, Some(PathBuf::from("/ca.pem")));
+        assert_eq!(target.config.get_application_name(), Some("x"));
+        assert_eq!(place(&target.config), "h:5433/db");
+    }
+
+    #[test]
+    fn a_url_without_parameters_means_the_schema_ensue_and_encryption_if_possible() {
+        let target = target("postgres://u@h/db");
+        assert_eq!((target.schema.as_str(), target.encryption), ("ensue", Encryption::Prefer));
+    }
+
+    #[test]
+    fn requiring_encryption_with_roots_verifies_them_as_libpq_does() {
+        assert_eq!(target("postgres://h/d?sslmode=require").encryption, Encryption::Require);
+        assert_eq!(target("postgres://h/d?sslmode=require&sslrootcert=/ca").encryption, Encryption::VerifyCa);
+    }
+
+    /// S7: a canary password is in none of the messages.
+    #[test]
+    fn a_refused_url_says_what_to_write_and_never_repeats_a_password() {
+        for url in [
+            "postgres://u:canary@h:port/db",
+            "postgres://u:canary?canary=x@h/db",
+            "postgres://u:canary@h/db?sslmode=canary",
+            "postgres://u:canary@h/db?schema=",
+            "postgres://u:canary@h/db?schema=pg_canary",
+            "postgres://u:canary@h/db?schema=%zzcanary",
+        ] {
+            let error = parse(url, Duration::from_secs(1)).unwrap_err().to_string();
+            assert!(!error.contains("canary"), "{error}");
+            assert!(error.starts_with("`store` "), "{error}");
+        }
+    }
+}

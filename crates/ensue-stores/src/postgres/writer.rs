@@ -1,0 +1,222 @@
+//! Who writes the log?
+//!
+//! One task with one connection. Callers put their batches in its queue; while a commit is under way more gather, and
+//! the next commit takes them all: the more callers, the larger the commits, without anybody waiting for a timer.
+
+use super::batch::{Call, Columns, Outcome};
+use super::doubt::{Doubt, SessionId};
+use super::error::{Trouble, explain};
+use super::heads::Heads;
+use super::partitions::Partitions;
+use super::schema::Sql;
+use super::server::{Patience, Server};
+use super::types::Micros;
+use crate::clock::Clock;
+use ensue_core::{Seq, StoreError, Timestamp};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tokio::sync::mpsc;
+use tokio_postgres::{Client, Error, Statement};
+
+/// How many calls may wait in the queue before callers wait to enter it.
+pub(super) const QUEUE_MAX: usize = 4_096;
+/// How much is gathered into one commit, unless a single caller sends more.
+const GATHERED_EVENTS_MAX: usize = 1_000;
+const GATHERED_BYTES_MAX: usize = 4 << 20;
+/// How often a commit is tried again because others were in the way, or because it lacked a partition.
+const TRIES_MAX: u32 = 5;
+
+/// The connection that writes, and what is known of the log on it.
+struct Session {
+    client: Client,
+    append: Statement,
+    id: SessionId,
+}
+
+/// The task's state.
+pub(super) struct Writer {
+    server: Arc<Server>,
+    sql: Arc<Sql>,
+    clock: Option<Clock>,
+    partitions: Arc<Partitions>,
+    /// The newest place seen by anybody in this process: only a hint.
+    last: Arc<AtomicU64>,
+    session: Option<Session>,
+    /// The end of the log after our last commit, or when we connected: whatever we send comes after it.
+    tail: Seq,
+    tail_at: Timestamp,
+    heads: Heads,
+}
+
+impl Writer {
+    pub fn new(
+        server: Arc<Server>,
+        sql: Arc<Sql>,
+        clock: Option<Clock>,
+        partitions: Arc<Partitions>,
+        last: Arc<AtomicU64>,
+    ) -> Self {
+        let heads = Heads::default();
+        Self { server, sql, clock, partitions, last, session: None, tail: 0, tail_at: Timestamp::MIN, heads }
+    }
+
+    /// Works until nobody can send any more and the queue is empty.
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Call>) {
+        let mut held_over = None;
+        loop {
+            let first = match held_over.take() {
+                Some(call) => call,
+                None => match queue.recv().await {
+                    Some(call) => call,
+                    None => return,
+                },
+            };
+            let gathered = gather(first, &mut queue);
+            held_over = gathered.next;
+            self.append(gathered.calls).await;
+        }
+    }
+
+    /// Stores the calls in one commit and answers them. If the server refuses the commit, each call is tried alone, so
+    /// that one caller's fault does not become the others' (H37).
+    async fn append(&mut self, calls: Vec<Call>) {
+        let Err((calls, error)) = self.commit(calls).await else { return };
+        if calls.len() == 1 || !matches!(error, StoreError::Invalid(_) | StoreError::Engine(_)) {
+            calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
+            return;
+        }
+        tracing::warn!(%error, calls = calls.len(), "a gathered commit was refused; each call is tried alone");
+        for call in calls {
+            if let Err((alone, error)) = self.commit(vec![call]).await {
+                alone.into_iter().for_each(|call| call.answer(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Stores the calls in one commit and answers them, however often the server goes away; or hands them back.
+    async fn commit(&mut self, mut calls: Vec<Call>) -> Result<(), (Vec<Call>, StoreError)> {
+        let begun = Instant::now();
+        // While the server is away, time counts from when a call came: those in the queue do not wait one after another.
+        let waiting_since = match self.session {
+            Some(_) => begun,
+            None => calls.iter().map(|call| call.queued_at).min().unwrap_or(begun),
+        };
+        let mut patience = Patience::until(waiting_since + self.server.unavailable_after);
+        let mut doubt: Option<Doubt> = None;
+        let mut tries = 0;
+        loop {
+            let error = match self.try_commit(&mut calls, &mut doubt).await {
+                Ok(logged) => {
+                    metrics::histogram!("ensue_append_seconds", "engine" => "postgres").record(begun.elapsed());
+                    metrics::counter!("ensue_append_events_total", "engine" => "postgres").increment(logged);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let go_on = match Trouble::of(&error) {
+                Trouble::Lost => {
+                    tracing::warn!(%error, "the connection that writes to Postgres was lost");
+                    self.session = None;
+                    patience.pause().await
+                }
+                Trouble::Busy => {
+                    tries += 1;
+                    tries < TRIES_MAX && patience.pause().await
+                }
+                Trouble::NoPartition => {
+                    tries += 1;
+                    match self.partitions.ensure().await {
+                        Ok(()) => tries < TRIES_MAX,
+                        Err(error) => return Err((calls, error)),
+                    }
+                }
+                Trouble::Refused => false,
+            };
+            if !go_on {
+                return Err((calls, explain(&error, &self.server.place)));
+            }
+        }
+    }
+
+    /// One try: connects if need be, finds out what became of the last try, sends what is left, answers. Says how
+    /// many events entered the log. After an error `doubt` says whether they may have.
+    async fn try_commit(&mut self, calls: &mut Vec<Call>, doubt: &mut Option<Doubt>) -> Result<u64, Error> {
+        if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
+            self.connect().await?;
+        }
+        let session = self.session.as_ref().expect("connected just above");
+        let mut found = 0;
+        if let Some(open) = doubt {
+            found = open.settle(&session.client, &self.sql, calls).await?;
+            *doubt = None;
+        }
+        if calls.is_empty() {
+            return Ok(found);
+        }
+        let columns = Columns::of(calls, &self.heads);
+        let now = self.clock.as_ref().map(|clock| Micros(clock()));
+        let hint = self.tail as i64;
+        let row = match columns.send(&session.client, &session.append, now, hint).await {
+            Ok(row) => row,
+            Err(error) => {
+                if Trouble::of(&error) == Trouble::Lost {
+                    *doubt = Some(Doubt { session: session.id, after: self.tail, since: self.tail_at });
+                }
+                return Err(error);
+            }
+        };
+        let outcome = Outcome::read(&row, calls, &mut self.heads)?;
+        self.tail = outcome.before + outcome.logged;
+        self.tail_at = outcome.recorded_at;
+        self.last.fetch_max(self.tail, Ordering::Relaxed);
+        metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
+        for (call, answer) in calls.drain(..).zip(outcome.answers) {
+            call.answer(answer);
+        }
+        self.partitions.look_ahead(self.tail);
+        Ok(found + outcome.logged)
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.session = None;
+        let client = self.server.connect().await?;
+        let append = client.prepare(&self.sql.append).await?;
+        let id = SessionId::of(&client).await?;
+        let tail = client.query_one(&self.sql.tail, &[&0_i64]).await?;
+        self.tail = tail.try_get::<_, i64>(0)? as Seq;
+        self.tail_at = tail.try_get::<_, Micros>(1)?.0;
+        self.heads = Heads::begin_at(self.tail);
+        self.last.store(self.tail, Ordering::Relaxed);
+        self.session = Some(Session { client, append, id });
+        Ok(())
+    }
+}
+
+/// The calls of one commit, and the one that must wait for the next.
+struct Gathered {
+    calls: Vec<Call>,
+    next: Option<Call>,
+}
+
+/// Takes what waits, in order. Two callers with the same key are not put together: the second needs to see the first.
+fn gather(first: Call, queue: &mut mpsc::Receiver<Call>) -> Gathered {
+    let mut keys = HashSet::new();
+    let (mut events, mut bytes) = (0, 0);
+    let mut calls = Vec::new();
+    let mut next = Some(first);
+    while let Some(call) = next.take().or_else(|| queue.try_recv().ok()) {
+        let fits = events + call.outgoing.len() <= GATHERED_EVENTS_MAX && bytes + call.bytes <= GATHERED_BYTES_MAX;
+        let key_taken = call.outgoing.iter().any(|o| o.entry.key.as_ref().is_some_and(|key| keys.contains(key)));
+        if !calls.is_empty() && (!fits || key_taken) {
+            next = Some(call);
+            break;
+        }
+        events += call.outgoing.len();
+        bytes += call.bytes;
+        keys.extend(call.outgoing.iter().filter_map(|outgoing| outgoing.entry.key.clone()));
+        calls.push(call);
+    }
+    Gathered { calls, next }
+}
