@@ -5,7 +5,7 @@
 //! the same rules in its append function, and the conformance suite holds both to the model.
 
 use crate::error::{Invalid, StoreError};
-use crate::event::{Appended, Entry, Event, Pending, Seq, whole_microseconds};
+use crate::event::{Appended, Entry, Pending, Seq, whole_microseconds};
 use crate::id::EventId;
 use crate::key::{IdempotencyKey, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
@@ -52,123 +52,127 @@ pub trait Known {
     fn random(&mut self) -> [u8; 10];
 }
 
-/// What to write, in one transaction, and what to answer.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// Where the entries of a batch go: one placement for each.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// New rows of the log, in `seq` order.
-    pub events: Vec<Event>,
-    /// New delayed events, in the order they were sent.
-    pub delayed: Vec<Pending>,
-    /// New idempotency keys.
-    pub keys: Vec<(IdempotencyKey, KeyRecord)>,
-    /// The answers, one for each entry.
-    pub answers: Vec<Appended>,
+    /// When all of it is recorded.
+    pub recorded_at: Timestamp,
+    /// In the order of the entries.
+    pub placements: Vec<Placement>,
+}
+
+/// What to write for one entry, and what to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// It was stored before: answers as it did then.
+    Repeated(Appended),
+    /// It waits for its time.
+    Delayed {
+        /// Its identity.
+        id: EventId,
+    },
+    /// It enters the log.
+    Logged {
+        /// Its identity.
+        id: EventId,
+        /// Its place.
+        seq: Seq,
+        /// The place of the preceding event of the same object.
+        prev: Option<Seq>,
+    },
+}
+
+impl Placement {
+    /// What to answer.
+    pub fn answer(&self) -> Appended {
+        match *self {
+            Placement::Repeated(first) => Appended { repeated: true, ..first },
+            Placement::Delayed { id } => Appended { id, seq: None, prev: None, repeated: false },
+            Placement::Logged { id, seq, prev } => Appended { id, seq: Some(seq), prev, repeated: false },
+        }
+    }
+}
+
+impl Plan {
+    /// Where the log ends once the plan is carried out.
+    pub fn tail_after(&self, tail: Tail) -> Tail {
+        let newest = self.placements.iter().rev().find_map(|placement| match placement {
+            Placement::Logged { seq, .. } => Some(*seq),
+            Placement::Repeated(_) | Placement::Delayed { .. } => None,
+        });
+        newest.map_or(tail, |seq| Tail { seq, recorded_at: self.recorded_at })
+    }
+}
+
+/// Gives out places at the end of the log, chained by object.
+struct Numbering<'k> {
+    next: Seq,
+    /// The newest event of each object among those placed here.
+    heads: HashMap<ObjectKey, Seq>,
+    known: &'k mut dyn Known,
+}
+
+impl<'k> Numbering<'k> {
+    fn after(tail: Tail, known: &'k mut dyn Known) -> Self {
+        Self { next: tail.seq + 1, heads: HashMap::new(), known }
+    }
+
+    fn place(&mut self, object: Option<&ObjectKey>) -> Result<(Seq, Option<Seq>), StoreError> {
+        let seq = self.next;
+        self.next += 1;
+        let prev = match object {
+            None => None,
+            Some(object) => match self.heads.insert(object.clone(), seq) {
+                Some(head) => Some(head),
+                None => self.known.head(object)?,
+            },
+        };
+        Ok((seq, prev))
+    }
 }
 
 /// Plans one caller's batch: all of it or, with an error, nothing.
-pub fn append(batch: Vec<Entry>, clock: Timestamp, tail: Tail, known: &mut dyn Known) -> Result<Plan, StoreError> {
+pub fn append(batch: &[Entry], clock: Timestamp, tail: Tail, known: &mut dyn Known) -> Result<Plan, StoreError> {
     let recorded_at = tail.record_time(clock);
-    let mut plan = Plan { answers: Vec::with_capacity(batch.len()), ..Plan::default() };
-    let mut keys_here: HashMap<IdempotencyKey, KeyRecord> = HashMap::new();
-    let mut heads_here: HashMap<ObjectKey, Seq> = HashMap::new();
-    for mut entry in batch {
-        let key = entry.key.take().map(|key| (entry.fingerprint(), key));
-        if let Some((fingerprint, key)) = &key {
+    let mut placements = Vec::with_capacity(batch.len());
+    let mut keys_here: HashMap<&IdempotencyKey, KeyRecord> = HashMap::new();
+    let mut numbering = Numbering::after(tail, known);
+    for entry in batch {
+        let fingerprint = entry.key.as_ref().map(|_| entry.fingerprint());
+        if let (Some(key), Some(fingerprint)) = (&entry.key, fingerprint) {
             let earlier = match keys_here.get(key) {
                 Some(record) => Some(*record),
-                None => known.key(key)?,
+                None => numbering.known.key(key)?,
             };
             if let Some(record) = earlier {
-                if record.fingerprint != *fingerprint {
+                if record.fingerprint != fingerprint {
                     return Err(StoreError::KeyConflict { key: key.to_string() });
                 }
-                plan.answers.push(Appended { repeated: true, ..record.answer });
+                placements.push(Placement::Repeated(record.answer));
                 continue;
             }
         }
-        let id = EventId::new(recorded_at, known.random());
-        let answer = match entry.not_before {
-            Some(not_before) if not_before > recorded_at => {
-                plan.delayed.push(Pending {
-                    id,
-                    topic: entry.topic,
-                    object: entry.object,
-                    payload: entry.payload,
-                    metadata: entry.metadata,
-                    occurred_at: entry.occurred_at.unwrap_or(recorded_at),
-                    not_before,
-                    to: entry.to,
-                });
-                Appended { id, seq: None, prev: None, repeated: false }
-            }
-            _ => {
-                let seq = tail.seq + 1 + plan.events.len() as Seq;
-                let prev = match &entry.object {
-                    None => None,
-                    Some(object) => match heads_here.insert(object.clone(), seq) {
-                        Some(head) => Some(head),
-                        None => known.head(object)?,
-                    },
-                };
-                plan.events.push(Event {
-                    seq,
-                    prev,
-                    id,
-                    topic: entry.topic,
-                    object: entry.object,
-                    payload: entry.payload,
-                    metadata: entry.metadata,
-                    occurred_at: entry.occurred_at.unwrap_or(recorded_at),
-                    recorded_at,
-                    to: entry.to,
-                });
-                Appended { id, seq: Some(seq), prev, repeated: false }
+        let id = EventId::new(recorded_at, numbering.known.random());
+        let placement = match entry.not_before {
+            Some(not_before) if not_before > recorded_at => Placement::Delayed { id },
+            Some(_) | None => {
+                let (seq, prev) = numbering.place(entry.object.as_ref())?;
+                Placement::Logged { id, seq, prev }
             }
         };
-        if let Some((fingerprint, key)) = key {
-            let record = KeyRecord { fingerprint, answer };
-            keys_here.insert(key.clone(), record);
-            plan.keys.push((key, record));
+        if let (Some(key), Some(fingerprint)) = (&entry.key, fingerprint) {
+            keys_here.insert(key, KeyRecord { fingerprint, answer: placement.answer() });
         }
-        plan.answers.push(answer);
+        placements.push(placement);
     }
-    Ok(plan)
+    Ok(Plan { recorded_at, placements })
 }
 
 /// Plans the release of delayed events that are due, given in the order (`not_before`, accepted): they enter the log
-/// in that order.
-pub fn release(
-    due: Vec<Pending>,
-    clock: Timestamp,
-    tail: Tail,
-    known: &mut dyn Known,
-) -> Result<Vec<Event>, StoreError> {
-    let recorded_at = tail.record_time(clock);
-    let mut heads_here: HashMap<ObjectKey, Seq> = HashMap::new();
-    let mut events = Vec::with_capacity(due.len());
-    for pending in due {
-        let seq = tail.seq + 1 + events.len() as Seq;
-        let prev = match &pending.object {
-            None => None,
-            Some(object) => match heads_here.insert(object.clone(), seq) {
-                Some(head) => Some(head),
-                None => known.head(object)?,
-            },
-        };
-        events.push(Event {
-            seq,
-            prev,
-            id: pending.id,
-            topic: pending.topic,
-            object: pending.object,
-            payload: pending.payload,
-            metadata: pending.metadata,
-            occurred_at: pending.occurred_at,
-            recorded_at,
-            to: pending.to,
-        });
-    }
-    Ok(events)
+/// in that order, each at a place and after a predecessor.
+pub fn release(due: &[Pending], tail: Tail, known: &mut dyn Known) -> Result<Vec<(Seq, Option<Seq>)>, StoreError> {
+    let mut numbering = Numbering::after(tail, known);
+    due.iter().map(|pending| numbering.place(pending.object.as_ref())).collect()
 }
 
 /// Two entries of one batch that share a key must be the same event.
@@ -229,50 +233,58 @@ mod tests {
         event.check().unwrap()
     }
 
+    fn answers(plan: &Plan) -> Vec<Appended> {
+        plan.placements.iter().map(Placement::answer).collect()
+    }
+
     #[test]
     fn numbers_follow_the_tail_without_a_gap_and_objects_are_chained_within_the_batch() {
         let mut known = Memory { heads: [("o".to_string(), 3)].into(), ..Memory::default() };
-        let batch = vec![entry("a", Some("o")), entry("b", None), entry("c", Some("o")), entry("d", Some("new"))];
-        let plan = append(batch, at(10), Tail { seq: 5, recorded_at: at(9) }, &mut known).unwrap();
-        let places: Vec<_> = plan.answers.iter().map(|a| (a.seq, a.prev)).collect();
+        let batch = [entry("a", Some("o")), entry("b", None), entry("c", Some("o")), entry("d", Some("new"))];
+        let tail = Tail { seq: 5, recorded_at: at(9) };
+        let plan = append(&batch, at(10), tail, &mut known).unwrap();
+        let places: Vec<_> = answers(&plan).iter().map(|a| (a.seq, a.prev)).collect();
         assert_eq!(places, [(Some(6), Some(3)), (Some(7), None), (Some(8), Some(6)), (Some(9), None)]);
+        assert_eq!(plan.tail_after(tail), Tail { seq: 9, recorded_at: at(10) });
     }
 
     /// H2: the clock steps back between two publishes.
     #[test]
     fn recorded_at_never_decreases_even_when_the_clock_does() {
         let tail = Tail { seq: 1, recorded_at: at(100) };
-        let plan = append(vec![entry("a", None)], at(95), tail, &mut Memory::default()).unwrap();
-        assert_eq!(plan.events[0].recorded_at, at(100));
+        let plan = append(&[entry("a", None)], at(95), tail, &mut Memory::default()).unwrap();
+        assert_eq!(plan.recorded_at, at(100));
     }
 
     #[test]
     fn a_delayed_event_takes_no_number_and_one_whose_time_has_come_is_not_delayed() {
         let late = NewEvent::new("late").not_before(at(20)).check().unwrap();
         let due = NewEvent::new("due").not_before(at(10)).check().unwrap();
-        let plan = append(vec![late, due], at(10), Tail::EMPTY, &mut Memory::default()).unwrap();
-        assert_eq!(plan.delayed.len(), 1);
-        assert_eq!(plan.answers.iter().map(|a| a.seq).collect::<Vec<_>>(), [None, Some(1)]);
+        let plan = append(&[late, due], at(10), Tail::EMPTY, &mut Memory::default()).unwrap();
+        assert!(matches!(plan.placements[..], [Placement::Delayed { .. }, Placement::Logged { seq: 1, .. }]));
     }
 
     #[test]
     fn a_repeated_key_answers_as_before_and_another_event_under_it_changes_nothing() {
         let keyed = |payload: &str| NewEvent::new("a").payload_json(payload).key("k").check().unwrap();
         let mut known = Memory::default();
-        let first = append(vec![keyed("1"), keyed("1")], at(1), Tail::EMPTY, &mut known).unwrap();
-        assert_eq!(first.events.len(), 1);
-        assert_eq!(first.answers[1], Appended { repeated: true, ..first.answers[0] });
-        known.keys.insert("k".into(), first.keys[0].1);
-        let again = append(vec![keyed("1")], at(2), Tail { seq: 1, recorded_at: at(1) }, &mut known).unwrap();
-        assert!(again.events.is_empty() && again.answers[0].repeated);
-        let other = append(vec![keyed("2")], at(2), Tail { seq: 1, recorded_at: at(1) }, &mut known);
+        let first = append(&[keyed("1"), keyed("1")], at(1), Tail::EMPTY, &mut known).unwrap();
+        let stored = answers(&first)[0];
+        assert_eq!(answers(&first)[1], Appended { repeated: true, ..stored });
+        let record = KeyRecord { fingerprint: keyed("1").fingerprint(), answer: stored };
+        known.keys.insert("k".into(), record);
+        let tail = Tail { seq: 1, recorded_at: at(1) };
+        let again = append(&[keyed("1")], at(2), tail, &mut known).unwrap();
+        assert_eq!(again.placements, [Placement::Repeated(stored)]);
+        assert_eq!(again.tail_after(tail), tail);
+        let other = append(&[keyed("2")], at(2), tail, &mut known);
         assert_eq!(other.unwrap_err(), StoreError::KeyConflict { key: "k".into() });
     }
 
     #[test]
-    fn due_events_keep_their_ids_and_enter_in_the_order_given() {
-        let pending = |id: u128, object: &str| Pending {
-            id: EventId(uuid::Uuid::from_u128(id)),
+    fn due_events_enter_in_the_order_given_and_are_chained() {
+        let pending = |object: &str| Pending {
+            id: EventId(uuid::Uuid::nil()),
             topic: crate::Topic::stored("t"),
             object: Some(ObjectKey::stored(object)),
             payload: crate::Json::null(),
@@ -281,9 +293,8 @@ mod tests {
             not_before: at(1),
             to: None,
         };
-        let due = vec![pending(1, "o"), pending(2, "o")];
-        let events = release(due, at(2), Tail { seq: 4, recorded_at: at(0) }, &mut Memory::default()).unwrap();
-        assert_eq!(events.iter().map(|e| (e.seq, e.prev)).collect::<Vec<_>>(), [(5, None), (6, Some(5))]);
-        assert_eq!(events[1].id.0.as_u128(), 2);
+        let tail = Tail { seq: 4, recorded_at: at(0) };
+        let places = release(&[pending("o"), pending("o")], tail, &mut Memory::default()).unwrap();
+        assert_eq!(places, [(5, None), (6, Some(5))]);
     }
 }

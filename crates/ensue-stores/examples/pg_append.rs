@@ -10,7 +10,7 @@ use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, Statement};
 
 const BATCH: usize = 1_000;
 const OBJECTS: usize = 10_000;
@@ -28,25 +28,25 @@ async fn main() -> Result<(), Failure> {
     raw.batch_execute(RAW_TABLES).await?;
     let schema = format!("bench_append_{}", std::process::id());
     let store = Arc::new(PostgresStore::open(&format!("{url}?schema={schema}"), PostgresOptions::default()).await?);
-    let mut rates: [Vec<f64>; 5] = Default::default();
-    // In turns, so that a machine that slows down slows down all alike.
+    // In turns, batch by batch and round by round, so that a machine that slows down slows down all alike.
+    let [raw_plain, plain, raw_objects, objects] = batches(&raw, &store, time * ROUNDS as u32).await?;
+    let (mut raw_single, mut callers) = (0.0, 0.0);
     for _ in 0..ROUNDS {
-        rates[0].push(raw_batches(&raw, time).await?);
-        rates[1].push(our_batches(&store, 0, time).await?);
-        rates[2].push(our_batches(&store, OBJECTS, time).await?);
-        rates[3].push(raw_singles(&url, 32, time).await?);
-        rates[4].push(our_singles(&store, 64, time).await?);
+        raw_single += raw_singles(&url, 32, time).await? / ROUNDS as f64;
+        callers += our_singles(&store, 64, time).await? / ROUNDS as f64;
     }
-    let median = |rates: &mut Vec<f64>| {
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2]
-    };
-    let [raw_batch, plain, objects, raw_single, callers] = rates.each_mut().map(median);
-    println!("plain INSERT, batches of {BATCH}          {raw_batch:>9.0} events/s");
-    println!("ours, batches of {BATCH}, no objects      {plain:>9.0} events/s  {:.2} (target 0.9)", plain / raw_batch);
-    println!("ours, batches of {BATCH}, {OBJECTS} objects {objects:>8.0} events/s  {:.2} (target 0.6)", objects / raw_batch);
+    println!("plain INSERT, batches of {BATCH}, no objects    {raw_plain:>9.0} events/s");
+    println!("ours                                      {plain:>9.0} events/s  {:.2} (target 0.9)", plain / raw_plain);
+    println!("plain INSERT, batches of {BATCH}, {OBJECTS} objects {raw_objects:>8.0} events/s");
+    println!(
+        "ours                                      {objects:>9.0} events/s  {:.2} (target 0.6)",
+        objects / raw_objects
+    );
     println!("32 clients, single-row INSERTs         {raw_single:>9.0} events/s");
-    println!("ours, 64 callers of one event          {callers:>9.0} events/s  {:.2} (target 2.5)", callers / raw_single);
+    println!(
+        "ours, 64 callers of one event          {callers:>9.0} events/s  {:.2} (target 2.5)",
+        callers / raw_single
+    );
     store.close().await;
     raw.batch_execute(&format!("DROP SCHEMA {schema} CASCADE; DROP TABLE raw_events; DROP TABLE raw_singles")).await?;
     Ok(())
@@ -72,49 +72,55 @@ async fn connect(url: &str) -> Result<Client, Failure> {
     Ok(client)
 }
 
-async fn raw_batches(client: &Client, time: Duration) -> Result<f64, Failure> {
+/// Events per second of a plain INSERT and of ours, without objects and with them.
+async fn batches(client: &Client, store: &PostgresStore, time: Duration) -> Result<[f64; 4], Failure> {
     let insert = client
         .prepare(
-            "INSERT INTO raw_events (seq, recorded_at, id, topic, payload)
-             SELECT b.seq, clock_timestamp(), b.id, b.topic, b.payload::jsonb
-             FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[]) b(seq, id, topic, payload)",
+            "INSERT INTO raw_events (seq, prev, recorded_at, id, topic, object, payload)
+             SELECT b.seq, b.prev, clock_timestamp(), b.id, b.topic, b.object, b.payload::jsonb
+             FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])
+                b(seq, prev, id, topic, object, payload)",
         )
         .await?;
-    let first: i64 = client.query_one("SELECT coalesce(max(seq), 0) + 1 FROM raw_events", &[]).await?.get(0);
-    let ready: Vec<String> = (0..OBJECTS).map(payload).collect();
+    let entries: Vec<Vec<Entry>> = [0, OBJECTS].map(|count| (0..OBJECTS).map(|n| entry(n, count)).collect()).into();
     let begun = Instant::now();
-    let mut seq = first;
-    for payloads in ready.chunks(BATCH).cycle() {
-        if begun.elapsed() >= time {
-            break;
+    let mut took = [Duration::ZERO; 4];
+    let mut turns = 0;
+    while begun.elapsed() < time {
+        let from = turns * BATCH % OBJECTS;
+        for (kind, entries) in entries.iter().enumerate() {
+            let batch = &entries[from..from + BATCH];
+            let turn = Instant::now();
+            let first = ((2 * turns + kind) * BATCH) as i64;
+            raw_batch(client, &insert, first, batch).await?;
+            took[2 * kind] += turn.elapsed();
+            let batch = batch.to_vec();
+            let turn = Instant::now();
+            store.append(batch).await?;
+            took[2 * kind + 1] += turn.elapsed();
         }
-        let seqs: Vec<i64> = (seq..seq + BATCH as i64).collect();
-        let ids: Vec<uuid::Uuid> = seqs.iter().map(|_| uuid::Uuid::from_bytes(rand::random())).collect();
-        let topics = vec!["order.paid"; BATCH];
-        client.execute(&insert, &[&seqs, &ids, &topics, &payloads]).await?;
-        seq += BATCH as i64;
+        turns += 1;
     }
-    Ok((seq - first) as f64 / begun.elapsed().as_secs_f64())
+    Ok(took.map(|took| (turns * BATCH) as f64 / took.as_secs_f64()))
+}
+
+/// The same rows by a plain multi-row INSERT.
+async fn raw_batch(client: &Client, insert: &Statement, first: i64, batch: &[Entry]) -> Result<(), Failure> {
+    let seqs: Vec<i64> = (first..first + batch.len() as i64).collect();
+    let ids: Vec<uuid::Uuid> = batch.iter().map(|_| uuid::Uuid::from_bytes(rand::random())).collect();
+    let topics: Vec<&str> = batch.iter().map(|entry| entry.topic.as_str()).collect();
+    let payloads: Vec<&str> = batch.iter().map(|entry| entry.payload.as_str()).collect();
+    let has_objects = batch[0].object.is_some();
+    let objects: Option<Vec<&str>> = batch.iter().map(|entry| entry.object.as_ref().map(|o| o.as_str())).collect();
+    let prevs: Option<Vec<i64>> = has_objects.then(|| seqs.iter().map(|seq| seq - OBJECTS as i64).collect());
+    client.execute(insert, &[&seqs, &prevs, &ids, &topics, &objects, &payloads]).await?;
+    Ok(())
 }
 
 fn entry(n: usize, objects: usize) -> Entry {
     let event = NewEvent::new("order.paid").payload_json(&payload(n));
     let event = if objects > 0 { event.object(format!("object:{}", n * 7919 % objects)) } else { event };
     event.check().expect("a sound event")
-}
-
-async fn our_batches(store: &PostgresStore, objects: usize, time: Duration) -> Result<f64, Failure> {
-    let entries: Vec<Entry> = (0..OBJECTS).map(|n| entry(n, objects)).collect();
-    let begun = Instant::now();
-    let mut count = 0;
-    for batch in entries.chunks(BATCH).cycle() {
-        if begun.elapsed() >= time {
-            break;
-        }
-        store.append(batch.to_vec()).await?;
-        count += BATCH;
-    }
-    Ok(count as f64 / begun.elapsed().as_secs_f64())
 }
 
 async fn raw_singles(url: &str, clients: usize, time: Duration) -> Result<f64, Failure> {

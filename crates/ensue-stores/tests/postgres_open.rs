@@ -28,7 +28,7 @@ async fn eight_nodes_that_open_a_new_schema_at_once_all_succeed() {
     let mut nodes = JoinSet::new();
     for _ in 0..8 {
         let url = log.url.clone();
-        nodes.spawn(async move { PostgresStore::open(&url, PostgresOptions::default()).await.map(|store| store) });
+        nodes.spawn(async move { PostgresStore::open(&url, PostgresOptions::default()).await });
     }
     for node in nodes.join_all().await {
         node.expect("each of them opens").close_now().await;

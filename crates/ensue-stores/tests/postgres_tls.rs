@@ -61,9 +61,8 @@ async fn verify_full_wants_the_right_authority_and_the_right_name() {
         admin.batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'")).await.unwrap();
     }
     admin.execute("SELECT pg_reload_conf()", &[]).await.unwrap();
-    let ssl_is_on = async || {
-        admin.query_one("SELECT current_setting('ssl') = 'on'", &[]).await.unwrap().get::<_, bool>(0)
-    };
+    let ssl_is_on =
+        async || admin.query_one("SELECT current_setting('ssl') = 'on'", &[]).await.unwrap().get::<_, bool>(0);
     while !ssl_is_on().await {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

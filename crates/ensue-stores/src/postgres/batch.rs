@@ -1,8 +1,9 @@
 //! What do many callers' entries look like to the append function, and what does its answer mean to each of them?
 
 use super::heads::Heads;
-use super::types::{JsonbIn, Micros};
+use super::types::{ID_TIME_DIGITS, IdTailIn, Micros};
 use ensue_core::{Appended, Entry, EventId, Seq, StoreError, Timestamp};
+use rand::RngCore;
 use std::collections::HashMap;
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -23,18 +24,26 @@ pub(super) struct Outgoing {
 impl Outgoing {
     fn new(entry: Entry) -> Self {
         let fingerprint = entry.key.is_some().then(|| entry.fingerprint());
-        Self { entry, random: rand::random(), fingerprint }
+        let mut random = [0; 10];
+        rand::rng().fill_bytes(&mut random);
+        Self { entry, random, fingerprint }
     }
 
-    /// The last 20 hex digits of its id: the function puts the time before them.
+    /// Its id, at a time that does not matter.
+    fn id_without_time(&self) -> Uuid {
+        EventId::new(Timestamp::UNIX_EPOCH, self.random).0
+    }
+
+    /// The last 20 hex digits of its id.
     pub fn id_tail(&self) -> String {
-        id_tail(EventId::new(Timestamp::UNIX_EPOCH, self.random).0)
+        id_tail(self.id_without_time())
     }
 }
 
 /// What of an id is known before its time is.
 pub(super) fn id_tail(id: Uuid) -> String {
-    id.simple().to_string().split_off(12)
+    let mut digits = [0; 32];
+    id.simple().encode_lower(&mut digits)[ID_TIME_DIGITS..].to_string()
 }
 
 /// Where the answer to one of the caller's entries comes from: an entry with the same key may stand before it.
@@ -102,16 +111,17 @@ impl Call {
 
 /// The entries of many calls as parallel arrays. An array that would hold nothing is not sent.
 pub(super) struct Columns<'a> {
-    id_tails: Vec<String>,
+    id_tails: Vec<IdTailIn>,
     topics: Vec<&'a str>,
-    payloads: Vec<JsonbIn<'a>>,
-    metadata: Option<Vec<Option<JsonbIn<'a>>>>,
+    payloads: Vec<&'a str>,
+    metadata: Option<Vec<Option<&'a str>>>,
     occurred_at: Option<Vec<Option<Micros>>>,
     to: Option<Vec<Option<Uuid>>>,
     objects: Option<Vec<Option<&'a str>>>,
     back: Option<Vec<Option<i32>>>,
     heads: Option<Vec<Option<i64>>>,
     heads_at: Option<Vec<Option<i64>>>,
+    known_to: i64,
     callers: Option<Vec<i32>>,
     keys: Option<Vec<Option<&'a str>>>,
     fingerprints: Option<Vec<Option<&'a [u8]>>>,
@@ -130,6 +140,7 @@ impl<'a> Columns<'a> {
         let needs_callers = entries().any(|entry| entry.key.is_some() || entry.not_before.is_some());
         let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|o| o.as_str())).collect());
         let (mut back, mut heads, mut heads_at) = (Vec::new(), Vec::new(), Vec::new());
+        let mut known_to = i64::MAX;
         if objects.is_some() {
             let mut last_here: HashMap<&str, usize> = HashMap::new();
             for (index, entry) in entries().enumerate() {
@@ -139,6 +150,9 @@ impl<'a> Columns<'a> {
                     Some(_) if !needs_callers => None,
                     Some(_) | None => entry.object.as_ref().and_then(|object| cache.get(object)),
                 };
+                if earlier.is_none() && entry.object.is_some() {
+                    known_to = known_to.min(head.map_or(0, |head| head.seen_to as i64));
+                }
                 back.push(earlier.map(|earlier| (index - earlier) as i32));
                 heads.push(head.map(|head| head.seq as i64));
                 heads_at.push(head.map(|head| head.seen_to as i64));
@@ -146,11 +160,11 @@ impl<'a> Columns<'a> {
         }
         let caller = |(number, call): (usize, &'a Call)| call.outgoing.iter().map(move |_| number as i32);
         Self {
-            id_tails: all().map(Outgoing::id_tail).collect(),
+            id_tails: all().map(|outgoing| IdTailIn(outgoing.id_without_time())).collect(),
             topics: entries().map(|entry| entry.topic.as_str()).collect(),
-            payloads: entries().map(|entry| JsonbIn(&entry.payload)).collect(),
+            payloads: entries().map(|entry| entry.payload.as_str()).collect(),
             metadata: unless_empty(
-                entries().map(|entry| (entry.metadata.as_str() != "{}").then_some(JsonbIn(&entry.metadata))).collect(),
+                entries().map(|entry| Some(entry.metadata.as_str()).filter(|text| *text != "{}")).collect(),
             ),
             occurred_at: unless_empty(entries().map(|entry| entry.occurred_at.map(Micros)).collect()),
             to: unless_empty(entries().map(|entry| entry.to).collect()),
@@ -158,6 +172,7 @@ impl<'a> Columns<'a> {
             back: unless_empty(back),
             heads: unless_empty(heads),
             heads_at: unless_empty(heads_at),
+            known_to,
             callers: needs_callers.then(|| calls.iter().enumerate().flat_map(caller).collect()),
             keys: unless_empty(entries().map(|entry| entry.key.as_ref().map(|key| key.as_str())).collect()),
             fingerprints: unless_empty(all().map(|o| o.fingerprint.as_ref().map(|print| &print[..])).collect()),
@@ -166,8 +181,14 @@ impl<'a> Columns<'a> {
     }
 
     /// Calls the append function. `now` is the injected clock's time, `hint` a place that was the end of the log.
-    pub async fn send(&self, client: &Client, append: &Statement, now: Option<Micros>, hint: i64) -> Result<Row, Error> {
-        let params: [&(dyn ToSql + Sync); 16] = [
+    pub async fn send(
+        &self,
+        client: &Client,
+        append: &Statement,
+        now: Option<Micros>,
+        hint: i64,
+    ) -> Result<Row, Error> {
+        let params: [&(dyn ToSql + Sync); 17] = [
             &now,
             &hint,
             &self.id_tails,
@@ -180,6 +201,7 @@ impl<'a> Columns<'a> {
             &self.back,
             &self.heads,
             &self.heads_at,
+            &self.known_to,
             &self.callers,
             &self.keys,
             &self.fingerprints,
@@ -209,14 +231,23 @@ struct Details {
 
 impl Outcome {
     /// Reads the function's answer, and remembers the newest event of each object.
-    pub fn read(row: &Row, calls: &[Call], cache: &mut Heads) -> Result<Self, Error> {
+    pub fn read(row: &Row, columns: &Columns<'_>, calls: &[Call], cache: &mut Heads) -> Result<Self, Error> {
         let before = row.try_get::<_, i64>(0)? as Seq;
         let recorded_at = row.try_get::<_, Micros>(1)?.0;
-        let prevs: Option<Vec<Option<i64>>> = row.try_get(2)?;
-        let seqs: Option<Vec<Option<i64>>> = row.try_get(3)?;
+        let trimmed_to: i64 = row.try_get(2)?;
+        let prevs: Option<Vec<Option<i64>>> = row.try_get(3)?;
+        let seqs: Option<Vec<Option<i64>>> = row.try_get(4)?;
         let details = match seqs {
             None => None,
-            Some(seqs) => Some(Details { seqs, ids: row.try_get(4)?, conflicts: row.try_get(5)? }),
+            Some(seqs) => Some(Details { seqs, ids: row.try_get(5)?, conflicts: row.try_get(6)? }),
+        };
+        // Told, or derived as the function derived it: from the entry before it, or from the head that was sent.
+        let prev_of = |index: usize| match &prevs {
+            Some(prevs) => prevs[index],
+            None => match columns.back.as_ref().and_then(|back| back[index]) {
+                Some(back) => Some(before as i64 + 1 + index as i64 - i64::from(back)),
+                None => columns.heads.as_ref().and_then(|heads| heads[index]).filter(|head| *head > trimmed_to),
+            },
         };
         let is_new = |index: usize| details.as_ref().is_none_or(|d| d.ids[index].is_none());
         let seq_of = |index: usize| match &details {
@@ -237,13 +268,14 @@ impl Outcome {
                         None => EventId::new(recorded_at, outgoing.random),
                     },
                     seq: seq_of(index),
-                    prev: prevs.as_ref().and_then(|prevs| prevs[index]).map(|prev| prev as Seq),
+                    prev: prev_of(index).map(|prev| prev as Seq),
                     repeated: !is_new(index),
                 };
                 if let (true, Some(seq), Some(object)) = (is_new(index), appended.seq, &outgoing.entry.object) {
                     cache.set(object, seq);
                 }
-                if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index])) {
+                if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index]))
+                {
                     list.clear();
                     let key = outgoing.entry.key.as_ref().map(ToString::to_string).unwrap_or_default();
                     answer = Err(StoreError::KeyConflict { key });

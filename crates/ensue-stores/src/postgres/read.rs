@@ -40,7 +40,8 @@ impl PostgresStore {
                 let tail = client.prepare_cached(&self.sql.tail).await?;
                 let range = client.prepare_cached(&self.sql.read_range).await?;
                 let (bounds, page) =
-                    future::try_join(self.bounds_on(&client, &tail), self.range(&client, &range, read, read.after)).await?;
+                    future::try_join(self.bounds_on(&client, &tail), self.range(&client, &range, read, read.after))
+                        .await?;
                 let begin = read.after.max(bounds.first - 1);
                 let mut page = match begin > read.after {
                     // Events that the reader asked for are forgotten: what is left begins later.
@@ -83,8 +84,7 @@ impl PostgresStore {
             let client = self.server.reader().await?;
             let tried: Result<Taken, Error> = async {
                 let walk = client.prepare_cached(&self.sql.read_object).await?;
-                let params: [&(dyn ToSql + Sync); 7] =
-                    [&begin, &end, &limit, &topic, &bytes, &looked_at_max, &object];
+                let params: [&(dyn ToSql + Sync); 7] = [&begin, &end, &limit, &topic, &bytes, &looked_at_max, &object];
                 let rows = client.query_raw(&walk, each(&params)).await?;
                 Taken::from(rows, read.limit).await
             }

@@ -36,7 +36,9 @@ impl Sql {
     pub fn of(schema: &Schema) -> Self {
         let sql = |template: &str| schema.fill(template);
         Self {
-            append: sql("SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"),
+            append: sql(
+                "SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+            ),
             stored: sql("SELECT * FROM {schema}.stored($1, $2, $3)"),
             keys: sql("SELECT key, id, seq, prev FROM {schema}.keys WHERE key = ANY ($1)"),
             live_keys: sql(include_str!("sql/live_keys.sql")),

@@ -19,7 +19,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect, StoreError> {
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match target.encryption {
-        Encryption::Disable | Encryption::Prefer | Encryption::Require => Arc::new(Anybody { provider: provider.clone() }),
+        Encryption::Disable | Encryption::Prefer | Encryption::Require => {
+            Arc::new(Anybody { provider: provider.clone() })
+        }
         Encryption::VerifyCa => Arc::new(AnyName { inner: webpki(target, &provider)? }),
         Encryption::VerifyFull => webpki(target, &provider)?,
     };

@@ -4,6 +4,7 @@ use ensue_core::{Json, Timestamp};
 use std::error::Error;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use uuid::Uuid;
 
 type Fault = Box<dyn Error + Sync + Send>;
 
@@ -39,22 +40,25 @@ impl<'a> FromSql<'a> for Micros {
     accepts!(TIMESTAMPTZ);
 }
 
-/// JSON text on its way into a `jsonb` column.
+/// The part of an id that is not its time, as the 20 hex digits that the append function puts the time before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct JsonbIn<'a>(pub &'a Json);
+pub(super) struct IdTailIn(pub Uuid);
+
+impl ToSql for IdTailIn {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+        let mut digits = [0; 32];
+        out.extend_from_slice(&self.0.simple().encode_lower(&mut digits).as_bytes()[ID_TIME_DIGITS..]);
+        Ok(IsNull::No)
+    }
+    accepts!(TEXT);
+    to_sql_checked!();
+}
+
+/// How many hex digits of an id tell its time.
+pub(super) const ID_TIME_DIGITS: usize = 12;
 
 /// The version of `jsonb`'s binary form: text led by this byte.
 const JSONB_VERSION: u8 = 1;
-
-impl ToSql for JsonbIn<'_> {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
-        out.extend_from_slice(&[JSONB_VERSION]);
-        out.extend_from_slice(self.0.as_str().as_bytes());
-        Ok(IsNull::No)
-    }
-    accepts!(JSONB);
-    to_sql_checked!();
-}
 
 /// JSON that came out of a `jsonb` column, without the blanks that Postgres writes between tokens.
 #[derive(Debug)]
@@ -80,7 +84,7 @@ mod tests {
 
     #[test]
     fn times_travel_exactly() {
-        for micros in [-62_135_596_800_000_000, -1, 0, 1_763_200_000_123_457, 253_402_207_200_999_999] {
+        for micros in [-62_135_596_800_000_000, -1, 0, 1_763_200_000_123_457, 253_402_207_199_999_999] {
             let at = Timestamp::from_microsecond(micros).unwrap();
             let mut out = BytesMut::new();
             Micros(at).to_sql(&Type::TIMESTAMPTZ, &mut out).unwrap();

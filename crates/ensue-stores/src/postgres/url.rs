@@ -44,7 +44,12 @@ fn invalid(reason: impl Into<String>) -> StoreError {
 
 /// Takes a URL apart, or says how to write one.
 pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, StoreError> {
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    // A password may hold a question mark: parameters begin at the first one after it, as for the driver.
+    let after_password = url.find('@').map_or(0, |at| at + 1);
+    let (address, query) = match url[after_password..].find('?') {
+        Some(mark) => (&url[..after_password + mark], &url[after_password + mark + 1..]),
+        None => (url, ""),
+    };
     let mut schema = SCHEMA_DEFAULT.to_string();
     let mut encryption = None;
     let mut roots = None;
@@ -160,7 +165,8 @@ mod tests {
 
     #[test]
     fn our_own_parameters_are_taken_out_and_the_others_stay() {
-        let url = "postgres://u:secret@h:5433/db?schema=my%20log&sslmode=verify-full&sslrootcert=/ca.pem&application_name=x";
+        let url =
+            "postgres://u:secret@h:5433/db?schema=my%20log&sslmode=verify-full&sslrootcert=/ca.pem&application_name=x";
         let target = target(url);
         assert_eq!((target.schema.as_str(), target.encryption), ("my log", Encryption::VerifyFull));
         assert_eq!(target.roots, Some(PathBuf::from("/ca.pem")));
@@ -175,6 +181,12 @@ mod tests {
     }
 
     #[test]
+    fn a_password_with_a_question_mark_is_left_whole() {
+        let target = target("postgres://u:a?schema=b@h/db?schema=c");
+        assert_eq!((target.schema.as_str(), target.config.get_password()), ("c", Some(&b"a?schema=b"[..])));
+    }
+
+    #[test]
     fn requiring_encryption_with_roots_verifies_them_as_libpq_does() {
         assert_eq!(target("postgres://h/d?sslmode=require").encryption, Encryption::Require);
         assert_eq!(target("postgres://h/d?sslmode=require&sslrootcert=/ca").encryption, Encryption::VerifyCa);
@@ -185,7 +197,7 @@ mod tests {
     fn a_refused_url_says_what_to_write_and_never_repeats_a_password() {
         for url in [
             "postgres://u:canary@h:port/db",
-            "postgres://u:canary?canary=x@h/db",
+            "postgres://u:canary@h/db?canary=x",
             "postgres://u:canary@h/db?sslmode=canary",
             "postgres://u:canary@h/db?schema=",
             "postgres://u:canary@h/db?schema=pg_canary",

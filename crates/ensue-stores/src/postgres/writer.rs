@@ -167,7 +167,7 @@ impl Writer {
                 return Err(error);
             }
         };
-        let outcome = Outcome::read(&row, calls, &mut self.heads)?;
+        let outcome = Outcome::read(&row, &columns, calls, &mut self.heads)?;
         self.tail = outcome.before + outcome.logged;
         self.tail_at = outcome.recorded_at;
         self.last.fetch_max(self.tail, Ordering::Relaxed);

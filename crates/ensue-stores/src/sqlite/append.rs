@@ -1,11 +1,12 @@
 //! How is a planned append carried out?
 
 use super::{delayed, error, read};
-use ensue_core::plan::{self, KEY_WINDOW, KeyRecord, Known, Plan, Tail};
+use ensue_core::plan::{self, KEY_WINDOW, KeyRecord, Known, Placement, Plan, Tail};
 use ensue_core::recent::Recent;
-use ensue_core::{Appended, Entry, Event, EventId, IdempotencyKey, ObjectKey, Seq, StoreError, Timestamp};
+use ensue_core::{Appended, Entry, EventId, IdempotencyKey, Json, ObjectKey, Seq, StoreError, Timestamp, Topic};
 use rand::RngCore;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use uuid::Uuid;
 
 /// How many objects' newest events are remembered. Measured over 10,000 objects: a look into the index costs about as
 /// much as the insert itself.
@@ -89,7 +90,7 @@ pub(super) fn append(
     connection: &Connection,
     heads: &mut Heads,
     clock: Timestamp,
-    batch: Vec<Entry>,
+    batch: &[Entry],
 ) -> Result<Vec<Appended>, StoreError> {
     let (first, tail) = read::ends(connection).map_err(error::of_write)?;
     append_at(connection, heads, clock, first, tail, batch).map(|(answers, _)| answers)
@@ -102,70 +103,113 @@ pub(super) fn append_at(
     clock: Timestamp,
     first: Seq,
     tail: Tail,
-    batch: Vec<Entry>,
+    batch: &[Entry],
 ) -> Result<(Vec<Appended>, Tail), StoreError> {
     heads.trust_only_at(tail.seq);
     let now = tail.record_time(clock);
     let plan = plan::append(batch, now, tail, &mut SqliteKnown { connection, heads, first, now })?;
-    let tail = match plan.events.last() {
-        Some(event) => Tail { seq: event.seq, recorded_at: event.recorded_at },
-        None => tail,
-    };
-    write(connection, heads, &plan, now).map_err(error::of_write)?;
-    Ok((plan.answers, tail))
+    write(connection, heads, batch, &plan).map_err(error::of_write)?;
+    Ok((plan.placements.iter().map(Placement::answer).collect(), plan.tail_after(tail)))
 }
 
-fn write(connection: &Connection, heads: &mut Heads, plan: &Plan, now: Timestamp) -> rusqlite::Result<()> {
-    insert_events(connection, heads, &plan.events)?;
-    for pending in &plan.delayed {
-        delayed::insert(connection, pending)?;
-    }
-    for (key, record) in &plan.keys {
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO ensue_keys (key, fingerprint, id, seq, prev, recorded_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
-                key.as_str(),
-                record.fingerprint,
-                record.answer.id.0.as_bytes(),
-                record.answer.seq.map(|seq| seq as i64),
-                record.answer.prev.map(|seq| seq as i64),
-                now.as_microsecond(),
-            ])?;
-    }
-    Ok(())
-}
-
-/// Inserts planned events at the end of the log and notes the heads they make.
-pub(super) fn insert_events(connection: &Connection, heads: &mut Heads, events: &[Event]) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO ensue_events
-         (seq, prev, id, topic, object, payload, metadata, occurred_at, recorded_at, to_subscription)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    )?;
-    for event in events {
-        let metadata = Some(event.metadata.as_str()).filter(|metadata| *metadata != "{}");
-        let occurred_at = Some(event.occurred_at).filter(|at| *at != event.recorded_at);
-        insert.execute(params![
-            event.seq as i64,
-            event.prev.map(|seq| seq as i64),
-            event.id.0.as_bytes(),
-            event.topic.as_str(),
-            event.object.as_ref().map(ObjectKey::as_str),
-            event.payload.as_str(),
-            metadata,
-            occurred_at.map(|at| at.as_microsecond()),
-            event.recorded_at.as_microsecond(),
-            event.to.as_ref().map(uuid::Uuid::as_bytes),
-        ])?;
-        if let Some(object) = &event.object {
-            heads.known.insert(object.clone(), event.seq);
+fn write(connection: &Connection, heads: &mut Heads, batch: &[Entry], plan: &Plan) -> rusqlite::Result<()> {
+    let mut log = LogWriter::new(connection, heads)?;
+    for (entry, placement) in batch.iter().zip(&plan.placements) {
+        match *placement {
+            Placement::Repeated(_) => continue,
+            Placement::Delayed { id } => delayed::insert(connection, id, entry, plan.recorded_at)?,
+            Placement::Logged { id, seq, prev } => log.insert(&Row {
+                seq,
+                prev,
+                id,
+                topic: &entry.topic,
+                object: entry.object.as_ref(),
+                payload: &entry.payload,
+                metadata: &entry.metadata,
+                occurred_at: entry.occurred_at,
+                recorded_at: plan.recorded_at,
+                to: entry.to.as_ref(),
+            })?,
+        }
+        if let Some(key) = &entry.key {
+            insert_key(connection, key, entry.fingerprint(), placement.answer(), plan.recorded_at)?;
         }
     }
-    if let Some(event) = events.last() {
-        heads.at = event.seq;
-    }
     Ok(())
+}
+
+fn insert_key(
+    connection: &Connection,
+    key: &IdempotencyKey,
+    fingerprint: [u8; 32],
+    answer: Appended,
+    recorded_at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO ensue_keys (key, fingerprint, id, seq, prev, recorded_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            key.as_str(),
+            fingerprint,
+            answer.id.0.as_bytes(),
+            answer.seq.map(|seq| seq as i64),
+            answer.prev.map(|seq| seq as i64),
+            recorded_at.as_microsecond(),
+        ])?;
+    Ok(())
+}
+
+/// A row of the log, borrowed from wherever it is.
+pub(super) struct Row<'a> {
+    pub seq: Seq,
+    pub prev: Option<Seq>,
+    pub id: EventId,
+    pub topic: &'a Topic,
+    pub object: Option<&'a ObjectKey>,
+    pub payload: &'a Json,
+    pub metadata: &'a Json,
+    pub occurred_at: Option<Timestamp>,
+    pub recorded_at: Timestamp,
+    pub to: Option<&'a Uuid>,
+}
+
+/// Inserts planned rows at the end of the log and notes the heads they make.
+pub(super) struct LogWriter<'c> {
+    insert: CachedStatement<'c>,
+    heads: &'c mut Heads,
+}
+
+impl<'c> LogWriter<'c> {
+    pub fn new(connection: &'c Connection, heads: &'c mut Heads) -> rusqlite::Result<Self> {
+        let insert = connection.prepare_cached(
+            "INSERT INTO ensue_events
+             (seq, prev, id, topic, object, payload, metadata, occurred_at, recorded_at, to_subscription)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?;
+        Ok(Self { insert, heads })
+    }
+
+    pub fn insert(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let metadata = Some(row.metadata.as_str()).filter(|metadata| *metadata != "{}");
+        let occurred_at = row.occurred_at.filter(|at| *at != row.recorded_at);
+        self.insert.execute(params![
+            row.seq as i64,
+            row.prev.map(|seq| seq as i64),
+            row.id.0.as_bytes(),
+            row.topic.as_str(),
+            row.object.map(ObjectKey::as_str),
+            row.payload.as_str(),
+            metadata,
+            occurred_at.map(|at| at.as_microsecond()),
+            row.recorded_at.as_microsecond(),
+            row.to.map(Uuid::as_bytes),
+        ])?;
+        if let Some(object) = row.object {
+            self.heads.known.insert(object.clone(), row.seq);
+        }
+        self.heads.at = row.seq;
+        Ok(())
+    }
 }

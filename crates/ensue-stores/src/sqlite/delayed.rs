@@ -1,9 +1,10 @@
 //! Where do delayed events wait?
 
+use super::append;
 use super::read::{self, json_of, time_of, to_of, uuid_of};
 use super::writer::Changing;
 use ensue_core::store::{Cancelled, Released};
-use ensue_core::{EventId, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic, plan};
+use ensue_core::{Entry, EventId, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic, plan};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 macro_rules! select_delayed {
@@ -34,21 +35,26 @@ fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
     })
 }
 
-pub(super) fn insert(connection: &Connection, pending: &Pending) -> rusqlite::Result<()> {
+pub(super) fn insert(
+    connection: &Connection,
+    id: EventId,
+    entry: &Entry,
+    accepted_at: Timestamp,
+) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO ensue_delayed (id, not_before, topic, object, payload, metadata, occurred_at, to_subscription)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
-            pending.id.0.as_bytes(),
-            pending.not_before.as_microsecond(),
-            pending.topic.as_str(),
-            pending.object.as_ref().map(ObjectKey::as_str),
-            pending.payload.as_str(),
-            pending.metadata.as_str(),
-            pending.occurred_at.as_microsecond(),
-            pending.to.as_ref().map(uuid::Uuid::as_bytes),
+            id.0.as_bytes(),
+            entry.not_before.unwrap_or(accepted_at).as_microsecond(),
+            entry.topic.as_str(),
+            entry.object.as_ref().map(ObjectKey::as_str),
+            entry.payload.as_str(),
+            entry.metadata.as_str(),
+            entry.occurred_at.unwrap_or(accepted_at).as_microsecond(),
+            entry.to.as_ref().map(uuid::Uuid::as_bytes),
         ])?;
     Ok(())
 }
@@ -82,16 +88,32 @@ pub(super) fn release(changing: &mut Changing<'_>, limit: usize) -> Result<Relea
             .query_map(params![now.as_microsecond(), limit as i64], pending_of)?
             .collect()
     })?;
-    let events = plan::release(due, now, tail, &mut changing.known()?)?;
-    changing.insert_events(&events)?;
+    let places = plan::release(&due, tail, &mut changing.known()?)?;
+    changing.log(|log| {
+        for (pending, &(seq, prev)) in due.iter().zip(&places) {
+            log.insert(&append::Row {
+                seq,
+                prev,
+                id: pending.id,
+                topic: &pending.topic,
+                object: pending.object.as_ref(),
+                payload: &pending.payload,
+                metadata: &pending.metadata,
+                occurred_at: Some(pending.occurred_at),
+                recorded_at: now,
+                to: pending.to.as_ref(),
+            })?;
+        }
+        Ok(())
+    })?;
     changing.sql(|connection| {
         let mut logged = connection
             .prepare_cached("UPDATE ensue_delayed SET seq = ?2, payload = NULL, metadata = NULL WHERE id = ?1")?;
-        for event in &events {
-            logged.execute(params![event.id.0.as_bytes(), event.seq as i64])?;
+        for (pending, (seq, _)) in due.iter().zip(&places) {
+            logged.execute(params![pending.id.0.as_bytes(), *seq as i64])?;
         }
-        let last = tail.seq + events.len() as Seq;
-        Ok(Released { count: events.len(), last, next_due: next_due(connection)? })
+        let last = tail.seq + due.len() as Seq;
+        Ok(Released { count: due.len(), last, next_due: next_due(connection)? })
     })
 }
 

@@ -54,15 +54,15 @@ pub struct Transaction<'w> {
 impl Transaction<'_> {
     /// Publishes with the commit. The answer holds once the transaction has committed.
     pub fn publish(&mut self, event: NewEvent) -> Result<Appended, TransactionError> {
-        Ok(self.append(vec![event.check()?])?[0])
+        Ok(self.append(&[event.check()?])?[0])
     }
 
     /// Publishes several events, with consecutive `seq`s.
     pub fn publish_all(&mut self, events: Vec<NewEvent>) -> Result<Vec<Appended>, TransactionError> {
-        Ok(self.append(NewEvent::check_all(events)?)?)
+        Ok(self.append(&NewEvent::check_all(events)?)?)
     }
 
-    fn append(&mut self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
+    fn append(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, StoreError> {
         let appended = self.changing.append(batch);
         match &appended {
             Ok(answers) => self.answers.extend(answers),
@@ -168,7 +168,7 @@ impl WriteTicket {
                     .into(),
             )));
         }
-        let answers = append::append(connection, &mut Heads::new(), (self.clock)(), vec![entry])?;
+        let answers = append::append(connection, &mut Heads::new(), (self.clock)(), &[entry])?;
         self.answers.lock().expect("nobody panics while noting answers").extend(&answers);
         Ok(answers[0])
     }

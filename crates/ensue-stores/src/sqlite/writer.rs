@@ -4,12 +4,12 @@
 //! takes all that are there into one transaction, commits once, and answers every caller. So an idle store answers one
 //! call after one fsync, and a busy one hundreds. Whatever else changes the store waits its turn in the same queue.
 
-use super::append::{self, Heads, SqliteKnown};
+use super::append::{self, Heads, LogWriter, SqliteKnown};
 use super::lock::Lock;
 use super::wal::WalWatch;
 use super::{error, read};
 use crate::clock::Clock;
-use ensue_core::{Appended, Entry, Event, StoreError, Timestamp};
+use ensue_core::{Appended, Entry, StoreError, Timestamp};
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -185,15 +185,13 @@ impl Writing {
         let began = Instant::now();
         let (batches, replies): (Vec<_>, Vec<_>) = callers.into_iter().map(|c| (c.batch, c.reply)).unzip();
         let events: usize = batches.iter().map(Vec::len).sum();
-        // Kept only where it could be needed: a lone caller is not tried again.
-        let again = if batches.len() > 1 { Some(batches.clone()) } else { None };
-        let answers = match (self.commit(batches), again) {
-            (Ok(answers), _) => answers,
-            (Err(StoreError::Engine(_)), Some(batches)) => {
-                let alone = |batch| self.commit(vec![batch]).and_then(|mut answers| answers.remove(0));
-                batches.into_iter().map(alone).collect()
+        let answers = match self.commit(&batches) {
+            Ok(answers) => answers,
+            Err(StoreError::Engine(_)) if batches.len() > 1 => {
+                let alone = |batch| self.commit(std::slice::from_ref(batch)).and_then(|mut answers| answers.remove(0));
+                batches.iter().map(alone).collect()
             }
-            (Err(error), _) => vec![Err(error); replies.len()],
+            Err(error) => vec![Err(error); replies.len()],
         };
         metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(events as u64);
         metrics::histogram!("ensue_append_batch_events", "engine" => "sqlite").record(events as f64);
@@ -206,7 +204,7 @@ impl Writing {
 
     /// Appends the callers' batches in one transaction. An error of one plan is that caller's; an error of the
     /// transaction is everybody's.
-    fn commit(&mut self, batches: Vec<Vec<Entry>>) -> Result<Vec<Answer>, StoreError> {
+    fn commit(&mut self, batches: &[Vec<Entry>]) -> Result<Vec<Answer>, StoreError> {
         self.change(|changing| {
             let (first, mut tail) = changing.sql(read::ends)?;
             let clock = changing.clock();
@@ -301,12 +299,15 @@ impl Changing<'_> {
         Ok(SqliteKnown { connection: &writing.connection, heads: &mut writing.heads, first, now })
     }
 
-    pub fn insert_events(&mut self, events: &[Event]) -> Result<(), StoreError> {
+    /// Writes planned rows at the end of the log.
+    pub fn log(&mut self, write: impl FnOnce(&mut LogWriter<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let writing = &mut *self.writing;
-        append::insert_events(&writing.connection, &mut writing.heads, events).map_err(error::of_write)
+        LogWriter::new(&writing.connection, &mut writing.heads)
+            .and_then(|mut log| write(&mut log))
+            .map_err(error::of_write)
     }
 
-    pub fn append(&mut self, batch: Vec<Entry>) -> Answer {
+    pub fn append(&mut self, batch: &[Entry]) -> Answer {
         let clock = self.clock();
         append::append(&self.writing.connection, &mut self.writing.heads, clock, batch)
     }

@@ -86,10 +86,8 @@ impl Log {
 
     /// Ends all sessions of the stores; says how many there were.
     pub async fn end_sessions(&self) -> i64 {
-        self.number(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'LOG'",
-        )
-        .await
+        self.number("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'LOG'")
+            .await
     }
 }
 

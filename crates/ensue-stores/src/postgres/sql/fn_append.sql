@@ -6,31 +6,40 @@
 -- Arrays are parallel, one element for each entry, in the order of arrival; an array is null when all its elements
 -- would be. Answers are parallel to them.
 --   p_id_tails    the last 20 hex digits of the id; the first 12 are the milliseconds of recorded_at
+--   p_payloads    as text: made jsonb where the row is built. As jsonb[] it is parsed while the call is read, and copied
+--                 three times on its way to the row: 0.5 ms more for 1,000 events
 --   p_back        how many entries back the preceding entry of the same object is, or null
 --   p_heads       the newest event of the object as the caller remembers it, good up to p_heads_at: only what came
 --                 after that is looked up. With p_heads_at at the very end nothing is.
+--   p_known_to    the smallest of p_heads_at where it matters; 0 if the head of some object is not known
 --   p_callers     whose entry it is: a caller with a key that was used for another event is left out whole
--- The path without p_callers is for batches without keys and delays: there the caller can derive every number from
--- o_tail, so that only p_objects needs an answer, o_prevs.
+-- The paths without p_callers are for batches without keys and delays: there the caller can derive every number from
+-- o_tail, and only what was looked up needs an answer, o_prevs.
+--
+-- Measured on two cores, in the server, 1,000 events of 200 bytes in a commit: 8.0 ms without objects (a plain INSERT of
+-- the same rows: 7.6 ms; making ids from text is 0.6 ms of ours), 13 ms with 10,000 objects, of which 4.5 ms are the
+-- index (object, seq); 30 ms where each object has to be looked up. An index on a hash of the object instead of its text
+-- is 1 ms faster, and would have to be verified against the row by every reader. Arrays are opened in the select list:
+-- `FROM unnest(…)` writes all rows into a tuplestore first, 0.3 ms.
 CREATE FUNCTION {schema}.append(
     p_now timestamptz, p_hint bigint,
-    p_id_tails text[], p_topics text[], p_payloads jsonb[],
-    p_metadata jsonb[], p_occurred_at timestamptz[], p_to uuid[],
-    p_objects text[], p_back int[], p_heads bigint[], p_heads_at bigint[],
+    p_id_tails text[], p_topics text[], p_payloads text[],
+    p_metadata text[], p_occurred_at timestamptz[], p_to uuid[],
+    p_objects text[], p_back int[], p_heads bigint[], p_heads_at bigint[], p_known_to bigint,
     p_callers int[], p_keys text[], p_fingerprints bytea[], p_not_before timestamptz[],
-    OUT o_tail bigint, OUT o_recorded_at timestamptz, OUT o_prevs bigint[],
+    OUT o_tail bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint, OUT o_prevs bigint[],
     OUT o_seqs bigint[], OUT o_ids uuid[], OUT o_conflicts boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_trimmed_to bigint;
     v_id_head text;
+    v_count bigint := cardinality(p_topics);
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
-    INTO o_tail, o_recorded_at, v_trimmed_to
+    INTO o_tail, o_recorded_at, o_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
     v_id_head := right(lpad(to_hex(trunc(extract(epoch FROM o_recorded_at) * 1000)::bigint), 12, '0'), 12);
 
@@ -38,9 +47,31 @@ BEGIN
         INSERT INTO {schema}.events
             (seq, recorded_at, occurred_at, id, to_subscription, topic, payload, metadata)
         SELECT o_tail + b.n, o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
-            b.topic, b.payload, b.metadata
-        FROM unnest(p_id_tails, p_topics, p_payloads, p_metadata, p_occurred_at, p_to) WITH ORDINALITY
-            AS b(id_tail, topic, payload, metadata, occurred_at, to_subscription, n);
+            b.topic, b.payload::jsonb, b.metadata::jsonb
+        FROM (
+            SELECT generate_series(1, v_count) AS n, unnest(p_id_tails) AS id_tail, unnest(p_topics) AS topic,
+                unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata, unnest(p_occurred_at) AS occurred_at,
+                unnest(p_to) AS to_subscription
+        ) b;
+        RETURN;
+    END IF;
+
+    IF p_callers IS NULL AND p_known_to >= o_tail THEN
+        -- Every head that the caller remembers is still the newest: nothing is looked up, and the caller can derive
+        -- `prev` too, from o_trimmed_to. Without the subquery and RETURNING of the next path: 1.4 ms less of 11 ms
+        -- for 1,000 events.
+        INSERT INTO {schema}.events
+            (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
+        SELECT o_tail + b.n,
+            CASE WHEN b.back IS NOT NULL THEN o_tail + b.n - b.back WHEN b.head > o_trimmed_to THEN b.head END,
+            o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
+            b.topic, b.object, b.payload::jsonb, b.metadata::jsonb
+        FROM (
+            SELECT generate_series(1, v_count) AS n, unnest(p_id_tails) AS id_tail, unnest(p_topics) AS topic,
+                unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata, unnest(p_occurred_at) AS occurred_at,
+                unnest(p_to) AS to_subscription, unnest(p_objects) AS object, unnest(p_back) AS back,
+                unnest(p_heads) AS head
+        ) b;
         RETURN;
     END IF;
 
@@ -54,15 +85,15 @@ BEGIN
                 CASE
                     WHEN b.object IS NULL THEN NULL
                     WHEN b.back IS NOT NULL THEN o_tail + b.n - b.back
-                    WHEN b.head_at >= o_tail THEN CASE WHEN b.head > v_trimmed_to THEN b.head END
+                    WHEN b.head_at >= o_tail THEN CASE WHEN b.head > o_trimmed_to THEN b.head END
                     ELSE coalesce(
                         (SELECT e.seq FROM {schema}.events e
-                         WHERE e.object = b.object AND e.seq > greatest(b.head_at, v_trimmed_to)
+                         WHERE e.object = b.object AND e.seq > greatest(b.head_at, o_trimmed_to)
                          ORDER BY e.seq DESC LIMIT 1),
-                        CASE WHEN b.head > v_trimmed_to THEN b.head END)
+                        CASE WHEN b.head > o_trimmed_to THEN b.head END)
                 END,
                 o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
-                b.topic, b.object, b.payload, b.metadata
+                b.topic, b.object, b.payload::jsonb, b.metadata::jsonb
             FROM unnest(p_id_tails, p_topics, p_payloads, p_metadata, p_occurred_at, p_to,
                         p_objects, p_back, p_heads, p_heads_at) WITH ORDINALITY
                 AS b(id_tail, topic, payload, metadata, occurred_at, to_subscription, object, back, head, head_at, n)
@@ -96,12 +127,12 @@ BEGIN
     ), chained AS MATERIALIZED (
         SELECT c.*, CASE WHEN c.is_logged AND c.object IS NOT NULL THEN coalesce(
                 max(c.seq) OVER (PARTITION BY c.object ORDER BY c.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-                CASE WHEN c.head_at >= o_tail THEN CASE WHEN c.head > v_trimmed_to THEN c.head END
+                CASE WHEN c.head_at >= o_tail THEN CASE WHEN c.head > o_trimmed_to THEN c.head END
                 ELSE coalesce(
                     (SELECT e.seq FROM {schema}.events e
-                     WHERE e.object = c.object AND e.seq > greatest(c.head_at, v_trimmed_to)
+                     WHERE e.object = c.object AND e.seq > greatest(c.head_at, o_trimmed_to)
                      ORDER BY e.seq DESC LIMIT 1),
-                    CASE WHEN c.head > v_trimmed_to THEN c.head END)
+                    CASE WHEN c.head > o_trimmed_to THEN c.head END)
                 END) END AS prev,
             CASE WHEN c.is_new THEN (v_id_head || c.id_tail)::uuid END AS id
         FROM numbered c
@@ -109,13 +140,13 @@ BEGIN
         INSERT INTO {schema}.events
             (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
         SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id, c.to_subscription,
-            c.topic, c.object, c.payload, c.metadata
+            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb
         FROM chained c WHERE c.is_logged
     ), delayed AS (
         INSERT INTO {schema}.delayed
             (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata)
         SELECT c.not_before, coalesce(c.occurred_at, o_recorded_at), c.id, c.to_subscription,
-            c.topic, c.object, c.payload, c.metadata
+            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb
         FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.n
     ), keyed AS (
         -- A key whose window has passed counts as absent: its row is written over.
