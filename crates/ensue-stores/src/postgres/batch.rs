@@ -2,7 +2,7 @@
 
 use super::heads::Heads;
 use super::types::{ID_TIME_DIGITS, IdTailIn, Micros};
-use ensue_core::{Appended, Entry, EventId, Seq, StoreError, Timestamp};
+use ensue_core::{Appended, Entry, EventId, ObjectKey, Seq, StoreError, Timestamp};
 use rand::RngCore;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -141,8 +141,8 @@ impl<'a> Columns<'a> {
         let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|o| o.as_str())).collect());
         let (mut back, mut heads, mut heads_at) = (Vec::new(), Vec::new(), Vec::new());
         let mut known_to = i64::MAX;
-        if objects.is_some() {
-            let mut last_here: HashMap<&str, usize> = HashMap::new();
+        if let Some(objects) = &objects {
+            let mut last_here: HashMap<&str, usize> = HashMap::with_capacity(objects.len());
             for (index, entry) in entries().enumerate() {
                 let earlier = entry.object.as_ref().and_then(|object| last_here.insert(object.as_str(), index));
                 let head = match earlier {
@@ -220,6 +220,8 @@ pub(super) struct Outcome {
     pub logged: u64,
     /// One for each call: its answers, or why it was left out.
     pub answers: Vec<Result<Vec<Appended>, StoreError>>,
+    /// The events with an object that entered the log, in order.
+    pub chained: Vec<(ObjectKey, Seq)>,
 }
 
 /// What is said of each entry when the batch had keys or delays.
@@ -230,8 +232,8 @@ struct Details {
 }
 
 impl Outcome {
-    /// Reads the function's answer, and remembers the newest event of each object.
-    pub fn read(row: &Row, columns: &Columns<'_>, calls: &[Call], cache: &mut Heads) -> Result<Self, Error> {
+    /// Reads the function's answer.
+    pub fn read(row: &Row, columns: &Columns<'_>, calls: &[Call]) -> Result<Self, Error> {
         let before = row.try_get::<_, i64>(0)? as Seq;
         let recorded_at = row.try_get::<_, Micros>(1)?.0;
         let trimmed_to: i64 = row.try_get(2)?;
@@ -256,7 +258,7 @@ impl Outcome {
         };
         let count = calls.iter().map(|call| call.outgoing.len()).sum();
         let logged = (0..count).filter(|&index| is_new(index) && seq_of(index).is_some()).count() as u64;
-        cache.appended(before, before + logged);
+        let mut chained = Vec::new();
         let mut answers = Vec::with_capacity(calls.len());
         let mut index = 0;
         for call in calls {
@@ -272,7 +274,7 @@ impl Outcome {
                     repeated: !is_new(index),
                 };
                 if let (true, Some(seq), Some(object)) = (is_new(index), appended.seq, &outgoing.entry.object) {
-                    cache.set(object, seq);
+                    chained.push((object.clone(), seq));
                 }
                 if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index]))
                 {
@@ -287,6 +289,6 @@ impl Outcome {
             }
             answers.push(answer);
         }
-        Ok(Self { before, recorded_at, logged, answers })
+        Ok(Self { before, recorded_at, logged, answers, chained })
     }
 }

@@ -54,10 +54,15 @@ impl Heads {
 
     /// The newest event of an object in what we appended just now.
     pub fn set(&mut self, object: &ObjectKey, seq: Seq) {
-        if self.young.len() >= GENERATION_MAX && !self.young.contains_key(object) {
+        let head = Head { seq, seen_to: self.seen_to };
+        if let Some(known) = self.young.get_mut(object) {
+            *known = head;
+            return;
+        }
+        if self.young.len() >= GENERATION_MAX {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(object.clone(), Head { seq, seen_to: self.seen_to });
+        self.young.insert(object.clone(), head);
     }
 }
 

@@ -167,7 +167,7 @@ impl Writer {
                 return Err(error);
             }
         };
-        let outcome = Outcome::read(&row, &columns, calls, &mut self.heads)?;
+        let outcome = Outcome::read(&row, &columns, calls)?;
         self.tail = outcome.before + outcome.logged;
         self.tail_at = outcome.recorded_at;
         self.last.fetch_max(self.tail, Ordering::Relaxed);
@@ -175,6 +175,9 @@ impl Writer {
         for (call, answer) in calls.drain(..).zip(outcome.answers) {
             call.answer(answer);
         }
+        // Nobody waits for what we remember: it comes after the answers (about 0.5 ms for 1,000 objects).
+        self.heads.appended(outcome.before, self.tail);
+        outcome.chained.iter().for_each(|(object, seq)| self.heads.set(object, *seq));
         self.partitions.look_ahead(self.tail);
         Ok(found + outcome.logged)
     }

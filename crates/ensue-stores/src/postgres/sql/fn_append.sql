@@ -6,8 +6,8 @@
 -- Arrays are parallel, one element for each entry, in the order of arrival; an array is null when all its elements
 -- would be. Answers are parallel to them.
 --   p_id_tails    the last 20 hex digits of the id; the first 12 are the milliseconds of recorded_at
---   p_payloads    as text: made jsonb where the row is built. As jsonb[] it is parsed while the call is read, and copied
---                 three times on its way to the row: 0.5 ms more for 1,000 events
+--   p_payloads    as text: made jsonb where the row is built. As jsonb[], parsed while the call is read, about 0.4 ms
+--                 more for 1,000 events, by profile
 --   p_back        how many entries back the preceding entry of the same object is, or null
 --   p_heads       the newest event of the object as the caller remembers it, good up to p_heads_at: only what came
 --                 after that is looked up. With p_heads_at at the very end nothing is.
@@ -16,11 +16,12 @@
 -- The paths without p_callers are for batches without keys and delays: there the caller can derive every number from
 -- o_tail, and only what was looked up needs an answer, o_prevs.
 --
--- Measured on two cores, in the server, 1,000 events of 200 bytes in a commit: 8.0 ms without objects (a plain INSERT of
--- the same rows: 7.6 ms; making ids from text is 0.6 ms of ours), 13 ms with 10,000 objects, of which 4.5 ms are the
--- index (object, seq); 30 ms where each object has to be looked up. An index on a hash of the object instead of its text
--- is 1 ms faster, and would have to be verified against the row by every reader. Arrays are opened in the select list:
--- `FROM unnest(…)` writes all rows into a tuplestore first, 0.3 ms.
+-- Measured inside the server, two cores shared with other work, 1,000 events of 200 bytes a call, without the commit:
+--   5.4 ms without objects; 10.2 ms over 10,000 objects whose heads are known; 17 ms where each is looked up.
+--   The index (object, seq) is about 4.4 ms of that. One on hashtext(object) is 0.4 to 1.4 ms faster, and every reader
+--   would have to verify it against the row.
+--   Beside a plain INSERT of the same rows (7.9 ms in that run): 8.5 ms. Making ids from text is 0.6 ms of it.
+--   Arrays opened in the select list instead of `FROM unnest(…)`, which first writes all rows to a tuplestore: 0.2 ms.
 CREATE FUNCTION {schema}.append(
     p_now timestamptz, p_hint bigint,
     p_id_tails text[], p_topics text[], p_payloads text[],
@@ -58,8 +59,8 @@ BEGIN
 
     IF p_callers IS NULL AND p_known_to >= o_tail THEN
         -- Every head that the caller remembers is still the newest: nothing is looked up, and the caller can derive
-        -- `prev` too, from o_trimmed_to. Without the subquery and RETURNING of the next path: 1.4 ms less of 11 ms
-        -- for 1,000 events.
+        -- `prev` too, from o_trimmed_to. Without the subquery and RETURNING of the next path: 0.2 to 1 ms less for
+        -- 1,000 events.
         INSERT INTO {schema}.events
             (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
         SELECT o_tail + b.n,

@@ -4,7 +4,7 @@ CREATE FUNCTION {schema}.cancel(p_id uuid, p_from timestamptz, p_to timestamptz,
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_log});
+    PERFORM {schema}.lock_log();
     DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL;
     IF FOUND THEN
         RETURN 0;

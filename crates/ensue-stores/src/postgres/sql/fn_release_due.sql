@@ -14,7 +14,7 @@ DECLARE
     v_recorded_at timestamptz;
     v_trimmed_to bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_log});
+    PERFORM {schema}.lock_log();
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.log_tail(p_hint) t;

@@ -8,7 +8,7 @@ RETURNS TABLE (o_id uuid, o_seq bigint, o_prev bigint, o_delayed boolean) LANGUA
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $body$
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_log});
+    PERFORM {schema}.lock_log();
     RETURN QUERY
     SELECT e.id, e.seq, e.prev, false FROM {schema}.events e
     WHERE e.seq > p_after AND right(replace(e.id::text, '-', ''), 20) = ANY (p_id_tails)

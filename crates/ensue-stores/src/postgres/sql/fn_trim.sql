@@ -8,7 +8,7 @@ AS $body$
 DECLARE
     v_trimmed_to bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_log});
+    PERFORM {schema}.lock_log();
     SELECT t.o_trimmed_to + 1, t.o_seq INTO o_first, o_last FROM {schema}.log_tail(p_hint) t;
     v_trimmed_to := least(p_keep_from - 1, o_first - 1 + p_limit, o_last);
     IF v_trimmed_to >= o_first THEN
