@@ -1,11 +1,13 @@
 //! How is a planned append carried out?
 
+use super::objects::{self, ByObject, Unindexed};
 use super::{delayed, error, read};
 use ensue_core::plan::{self, KEY_WINDOW, KeyRecord, Known, Placement, Plan, Tail};
 use ensue_core::recent::Recent;
 use ensue_core::{Appended, Entry, EventId, IdempotencyKey, Json, ObjectKey, Seq, StoreError, Timestamp, Topic};
 use rand::RngCore;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// How many objects' newest events are remembered. Measured over 10,000 objects: a look into the index costs about as
@@ -15,19 +17,49 @@ const HEADS_REMEMBERED: usize = 65_536;
 /// The newest event of objects used lately, trusted only while the log still ends where it did when they were noted.
 pub(super) struct Heads {
     known: Recent<ObjectKey, Seq>,
+    /// The events with an object after `unindexed.known_to()`: written, and not committed yet or not taken in yet.
+    placed: ByObject,
     at: Seq,
+    unindexed: Arc<Unindexed>,
 }
 
 impl Heads {
-    pub fn new() -> Self {
-        Self { known: Recent::new(HEADS_REMEMBERED), at: 0 }
+    pub fn new(unindexed: Arc<Unindexed>) -> Self {
+        // No log ends there: the first use looks for itself.
+        Self { known: Recent::new(HEADS_REMEMBERED), placed: ByObject::new(), at: Seq::MAX, unindexed }
     }
 
-    /// Forgets everything if somebody else has appended, or what was noted was rolled back.
-    pub fn trust_only_at(&mut self, tail: Seq) {
+    /// Looks again if somebody else has appended, or what was noted was rolled back.
+    pub fn trust_only_at(&mut self, tail: Seq, connection: &Connection) -> rusqlite::Result<()> {
         if self.at != tail {
             self.known.clear();
+            self.placed = objects::scan(connection, self.unindexed.known_to())?;
             self.at = tail;
+        }
+        Ok(())
+    }
+
+    /// What was placed is committed: readers may know of it.
+    pub fn committed(&mut self) {
+        if self.at != Seq::MAX {
+            self.unindexed.add(std::mem::take(&mut self.placed), self.at);
+        }
+    }
+
+    /// What was placed is undone.
+    pub fn rolled_back(&mut self) {
+        self.placed.clear();
+        self.at = Seq::MAX;
+    }
+
+    fn newest(&mut self, object: &ObjectKey, connection: &Connection) -> rusqlite::Result<Option<Seq>> {
+        if let Some(seq) = self.known.get(object) {
+            return Ok(Some(seq));
+        }
+        let placed = self.placed.get(object).and_then(|seqs| seqs.last().copied());
+        match placed.or_else(|| self.unindexed.newest(object)) {
+            Some(seq) => Ok(Some(seq)),
+            None => objects::newest_indexed(connection, object),
         }
     }
 }
@@ -65,15 +97,7 @@ impl Known for SqliteKnown<'_> {
     }
 
     fn head(&mut self, object: &ObjectKey) -> Result<Option<Seq>, StoreError> {
-        let known = match self.heads.known.get(object) {
-            Some(seq) => Some(seq),
-            None => self
-                .connection
-                .prepare_cached("SELECT seq FROM ensue_events WHERE object = ?1 ORDER BY seq DESC LIMIT 1")
-                .and_then(|mut statement| statement.query_row([object.as_str()], |row| row.get::<_, i64>(0)).optional())
-                .map_err(error::of_write)?
-                .map(|seq| seq as Seq),
-        };
+        let known = self.heads.newest(object, self.connection).map_err(error::of_write)?;
         // A head that was trimmed since it was noted is none.
         Ok(known.filter(|seq| *seq >= self.first))
     }
@@ -105,7 +129,7 @@ pub(super) fn append_at(
     tail: Tail,
     batch: &[Entry],
 ) -> Result<(Vec<Appended>, Tail), StoreError> {
-    heads.trust_only_at(tail.seq);
+    heads.trust_only_at(tail.seq, connection).map_err(error::of_write)?;
     let now = tail.record_time(clock);
     let plan = plan::append(batch, now, tail, &mut SqliteKnown { connection, heads, first, now })?;
     write(connection, heads, batch, &plan).map_err(error::of_write)?;
@@ -208,6 +232,7 @@ impl<'c> LogWriter<'c> {
         ])?;
         if let Some(object) = row.object {
             self.heads.known.insert(object.clone(), row.seq);
+            self.heads.placed.entry(object.clone()).or_default().push(row.seq);
         }
         self.heads.at = row.seq;
         Ok(())

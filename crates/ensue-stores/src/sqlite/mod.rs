@@ -6,6 +6,7 @@
 //! | How is a planned append carried out? | [`append`] |
 //! | How do user statements and publishes become one commit? | [`transaction`] |
 //! | How is the log read without holding up the writer? | [`read`], [`readers`] |
+//! | Which events does an object have? | [`objects`] |
 //! | Where do delayed events wait? | [`delayed`] |
 //! | How is the old end of the log forgotten? | [`trim`] |
 //! | What do the tables look like? | [`schema`] |
@@ -17,6 +18,7 @@ mod append;
 mod delayed;
 mod error;
 mod lock;
+mod objects;
 mod read;
 mod readers;
 mod schema;
@@ -33,6 +35,7 @@ use async_trait::async_trait;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Page, Read, Released};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
+use objects::Recent;
 use readers::Readers;
 use std::path::{Path, PathBuf};
 use writer::Writer;
@@ -44,6 +47,8 @@ pub struct SqliteOptions {
     pub clock: Option<Clock>,
     /// Only look: takes no lock, changes nothing, works beside the process that writes.
     pub read_only: bool,
+    /// How many events the index of objects may lag behind; 65,536 unless told.
+    pub index_window_events: Option<u64>,
 }
 
 /// The embedded store.
@@ -70,13 +75,14 @@ impl SqliteStore {
     fn open_blocking(path: &str, options: SqliteOptions) -> Result<Self, StoreError> {
         schema::check_library_version()?;
         let clock = options.clock.unwrap_or_else(clock::system);
+        let window_events = options.index_window_events.unwrap_or(objects::WINDOW_EVENTS);
         if path == ":memory:" {
             if options.read_only {
                 return Err(StoreError::Unsupported("a store in memory cannot be opened to look only".into()));
             }
             let mut connection = schema::connect_memory()?;
             schema::migrate(&mut connection)?;
-            let writer = Writer::start(connection, clock.clone(), None, None)?;
+            let writer = Writer::start(connection, clock.clone(), window_events, None, None)?;
             return Ok(Self { path: None, clock, writer: Some(writer), readers: None });
         }
         let path = lock::absolute(Path::new(path))?;
@@ -87,7 +93,8 @@ impl SqliteStore {
             let lock = lock::Lock::take(&path)?;
             let mut connection = schema::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
-            Some(Writer::start(connection, clock.clone(), Some(lock), Some(wal::WalWatch::of(&path)))?)
+            let wal = wal::WalWatch::of(&path);
+            Some(Writer::start(connection, clock.clone(), window_events, Some(lock), Some(wal))?)
         };
         let readers = Some(Readers::new(path.clone()));
         Ok(Self { path: Some(path), clock, writer, readers })
@@ -113,13 +120,18 @@ impl SqliteStore {
             StoreError::Unsupported("a store in memory has one connection only; use `transaction` instead".into())
         })?;
         let turn = self.writer()?.turn().await?;
-        Ok(WriteTicket::new(turn, path, self.clock.clone()))
+        Ok(WriteTicket::new(turn, path, self.clock.clone(), self.writer()?.unindexed.clone()))
     }
 
     fn writer(&self) -> Result<&Writer, StoreError> {
         self.writer.as_ref().ok_or_else(|| {
             StoreError::Unsupported("the store was opened to look only; open it for writing to change it".into())
         })
+    }
+
+    /// What is not indexed of an object, as the writer knows it. To be taken before the look.
+    fn recent(&self, object: &ObjectKey) -> Option<Recent> {
+        self.writer.as_ref().map(|writer| writer.unindexed.of(object))
     }
 
     /// Looks at one snapshot of the store.
@@ -159,12 +171,14 @@ impl Store for SqliteStore {
     }
 
     async fn read(&self, read: Read) -> Result<Page, StoreError> {
-        self.look(move |connection| read::page(connection, &read)).await
+        let recent = read.filter.object.as_ref().and_then(|object| self.recent(object));
+        let known_to = self.writer.as_ref().map_or(Seq::MAX, |writer| writer.unindexed.known_to());
+        self.look(move |connection| read::page(connection, &read, recent, known_to)).await
     }
 
     async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
-        let object = object.clone();
-        self.look(move |connection| read::chain(connection, &object, before, limit)).await
+        let (recent, object) = (self.recent(object), object.clone());
+        self.look(move |connection| read::chain(connection, &object, before, limit, recent)).await
     }
 
     async fn event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {

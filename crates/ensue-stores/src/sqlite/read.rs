@@ -1,6 +1,7 @@
 //! How is the log read?
 
 use super::delayed;
+use super::objects::{self, Recent};
 use ensue_core::plan::Tail;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX};
@@ -75,13 +76,25 @@ pub(super) fn bounds(connection: &Connection) -> rusqlite::Result<Bounds> {
     Ok(Bounds { first, last: tail.seq })
 }
 
-pub(super) fn page(connection: &Connection, read: &Read) -> rusqlite::Result<Page> {
+/// `recent` is what is not indexed of the object that is asked for, if it is known without looking. What was committed
+/// after `known_to` is left to the next read: its objects may not be known yet.
+pub(super) fn page(
+    connection: &Connection,
+    read: &Read,
+    recent: Option<Recent>,
+    known_to: Seq,
+) -> rusqlite::Result<Page> {
     let bounds = bounds(connection)?;
+    let bounds = Bounds { last: bounds.last.min(known_to), ..bounds };
     if read.after >= bounds.last {
         return Ok(Page { events: Vec::new(), next: read.after, first: bounds.first });
     }
     match &read.filter.object {
-        Some(object) => page_of_object(connection, read, object, bounds),
+        Some(object) => {
+            let recent = or_scan(connection, object, recent)?;
+            let bounds = Bounds { last: bounds.last.min(recent.known_to).max(read.after), ..bounds };
+            page_of_object(connection, read, object, &recent, bounds)
+        }
         None => page_of_range(connection, read, bounds),
     }
 }
@@ -101,21 +114,36 @@ fn page_of_range(connection: &Connection, read: &Read, bounds: Bounds) -> rusqli
     Ok(Page { events: filling.events, next: end, first: bounds.first })
 }
 
-fn page_of_object(connection: &Connection, read: &Read, object: &ObjectKey, bounds: Bounds) -> rusqlite::Result<Page> {
-    let mut statement =
-        connection.prepare_cached(select_events!("WHERE object = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"))?;
-    let mut rows = statement.query(params![object.as_str(), read.after as i64, SCAN_MAX as i64])?;
+fn or_scan(connection: &Connection, object: &ObjectKey, recent: Option<Recent>) -> rusqlite::Result<Recent> {
+    recent.map_or_else(|| objects::scan_for(connection, object), Ok)
+}
+
+fn page_of_object(
+    connection: &Connection,
+    read: &Read,
+    object: &ObjectKey,
+    recent: &Recent,
+    bounds: Bounds,
+) -> rusqlite::Result<Page> {
+    // Without a topic to look for, no more than one event beyond the page is needed.
+    let look_at_max = match read.filter.topic {
+        Some(_) => SCAN_MAX as usize,
+        None => (SCAN_MAX as usize).min(read.limit.saturating_add(1)),
+    };
+    let after = read.after.max(bounds.first - 1);
+    let seqs = objects::after(connection, object, recent, after, look_at_max)?;
+    let mut statement = connection.prepare_cached(select_events!("WHERE seq = ?1"))?;
     let mut filling = Filling::new(read);
-    let mut looked_at = 0;
     let mut last_looked_at = read.after;
-    while let Some(row) = rows.next()? {
+    for seq in seqs.iter().take_while(|seq| **seq <= bounds.last) {
+        let mut rows = statement.query([*seq as i64])?;
+        let Some(row) = rows.next()? else { continue };
         if !filling.take(row, &read.filter)? {
             return Ok(filling.stopped_early(last_looked_at, bounds.first));
         }
-        looked_at += 1;
-        last_looked_at = row.get::<_, i64>(0)? as Seq;
+        last_looked_at = *seq;
     }
-    let next = if looked_at == SCAN_MAX { last_looked_at } else { bounds.last };
+    let next = if seqs.len() == SCAN_MAX as usize { last_looked_at } else { bounds.last };
     Ok(Page { events: filling.events, next, first: bounds.first })
 }
 
@@ -162,12 +190,13 @@ pub(super) fn chain(
     object: &ObjectKey,
     before: Option<Seq>,
     limit: usize,
+    recent: Option<Recent>,
 ) -> rusqlite::Result<Vec<Event>> {
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
-    let mut statement =
-        connection.prepare_cached(select_events!("WHERE object = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"))?;
-    let events = statement.query_map(params![object.as_str(), before, limit as i64], event_of)?;
-    up_to_a_page(events, Event::bytes)
+    let recent = or_scan(connection, object, recent)?;
+    let first = bounds(connection)?.first;
+    let seqs = objects::before(connection, object, &recent, before.unwrap_or(Seq::MAX), limit)?;
+    let events = seqs.iter().filter(|seq| **seq >= first).map(|seq| event(connection, *seq));
+    up_to_a_page(events.filter_map(Result::transpose), Event::bytes)
 }
 
 /// Takes rows while they fit on a page, without looking at those that do not.

@@ -3,8 +3,7 @@
 //! All names begin with `ensue_`: an application's own tables may live in the same file. For the same reason the
 //! version of the schema is a table and not `PRAGMA user_version`, which is the application's.
 //!
-//! The hot path writes one table and one index. Measured with `ensue bench append` (batches of 100, half of the events
-//! on 10,000 objects): see `docs/benchmarks.md`.
+//! The hot path writes one table, at its end. The index on objects follows later (`objects.rs`).
 
 use super::error;
 use super::wal::WAL_BYTES_KEPT;
@@ -19,8 +18,8 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const BUSY_WAIT: Duration = Duration::from_secs(10);
 /// A checkpoint every 4,096 pages (16 MiB): amortises its fsyncs without letting the WAL grow.
 const CHECKPOINT_PAGES: u32 = 4_096;
-/// How much of the file the writer keeps in memory, in KiB: the tail of the log and the object index around it. With
-/// SQLite's default of 2 MiB the index of 10,000 objects is read again and again.
+/// How much of the file the writer keeps in memory, in KiB: with SQLite's default of 2 MiB the index of 10,000 objects
+/// would be read again and again while it is caught up.
 const WRITER_CACHE_KIB: i32 = 16_384;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
@@ -37,16 +36,21 @@ CREATE TABLE ensue_events (
     recorded_at     INTEGER NOT NULL, -- microseconds
     to_subscription BLOB
 ) STRICT;
--- The rowid is seq, so this is (object, seq).
-CREATE INDEX ensue_events_object ON ensue_events (object) WHERE object IS NOT NULL;
-
 -- One row: what retention took, so that numbers and times go on from there.
 CREATE TABLE ensue_log_state (
     one                 INTEGER PRIMARY KEY CHECK (one = 1),
     trimmed_to          INTEGER NOT NULL,
-    trimmed_recorded_at INTEGER NOT NULL
+    trimmed_recorded_at INTEGER NOT NULL,
+    indexed_to          INTEGER NOT NULL  -- ensue_objects is complete up to this seq
 ) STRICT;
-INSERT INTO ensue_log_state VALUES (1, 0, -377705023201000000);
+INSERT INTO ensue_log_state VALUES (1, 0, -377705023201000000, 0);
+
+-- The events of each object; written late, see objects.rs.
+CREATE TABLE ensue_objects (
+    object TEXT NOT NULL,
+    seq    INTEGER NOT NULL,
+    PRIMARY KEY (object, seq)
+) STRICT, WITHOUT ROWID;
 
 -- Delayed events; once in the log, only id and seq are kept, for finding by id.
 CREATE TABLE ensue_delayed (

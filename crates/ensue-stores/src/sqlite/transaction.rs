@@ -4,6 +4,7 @@
 //! a [`WriteTicket`] lends the turn to a connection of the user's own.
 
 use super::append::{self, Heads};
+use super::objects::Unindexed;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
 use ensue_core::{Appended, Entry, Invalid, NewEvent, StoreError};
@@ -11,7 +12,7 @@ use rusqlite::{Connection, TransactionState};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Why a transaction was rolled back. Nothing of it is stored.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +125,12 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
+/// What was published under a ticket.
+struct Published {
+    answers: Vec<Appended>,
+    heads: Heads,
+}
+
 type OnDone = Box<dyn FnOnce(&[Appended]) + Send + Sync>;
 
 /// A turn at the write lock for a connection of your own. All other writes of this process wait until it is dropped,
@@ -131,14 +138,15 @@ type OnDone = Box<dyn FnOnce(&[Appended]) + Send + Sync>;
 pub struct WriteTicket {
     path: PathBuf,
     clock: Clock,
-    answers: Mutex<Vec<Appended>>,
+    published: Mutex<Published>,
     on_done: Option<OnDone>,
     _turn: Turn,
 }
 
 impl WriteTicket {
-    pub(super) fn new(turn: Turn, path: PathBuf, clock: Clock) -> Self {
-        Self { path, clock, answers: Mutex::default(), on_done: None, _turn: turn }
+    pub(super) fn new(turn: Turn, path: PathBuf, clock: Clock, unindexed: Arc<Unindexed>) -> Self {
+        let published = Published { answers: Vec::new(), heads: Heads::new(unindexed) };
+        Self { path, clock, published: Mutex::new(published), on_done: None, _turn: turn }
     }
 
     /// Called with what was published when the ticket is dropped.
@@ -168,8 +176,9 @@ impl WriteTicket {
                     .into(),
             )));
         }
-        let answers = append::append(connection, &mut Heads::new(), (self.clock)(), &[entry])?;
-        self.answers.lock().expect("nobody panics while noting answers").extend(&answers);
+        let mut published = self.published.lock().expect("nobody panics while publishing");
+        let answers = append::append(connection, &mut published.heads, (self.clock)(), &[entry])?;
+        published.answers.extend(&answers);
         Ok(answers[0])
     }
 
@@ -189,7 +198,7 @@ impl Drop for WriteTicket {
     fn drop(&mut self) {
         if let Some(on_done) = self.on_done.take() {
             // Rung even if the transaction was rolled back: a needless ring costs one empty read.
-            on_done(self.answers.get_mut().expect("nobody panics while noting answers"));
+            on_done(&self.published.get_mut().expect("nobody panics while publishing").answers);
         }
     }
 }

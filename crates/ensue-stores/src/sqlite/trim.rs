@@ -1,7 +1,7 @@
 //! How is the old end of the log forgotten?
 
-use super::read;
 use super::writer::Changing;
+use super::{objects, read};
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::retention::Bounds;
 use ensue_core::{Seq, StoreError};
@@ -21,6 +21,7 @@ pub(super) fn trim(changing: &mut Changing<'_>, keep_from: Seq, limit: usize) ->
                  trimmed_recorded_at = (SELECT recorded_at FROM ensue_events WHERE seq = ?1)",
             )?
             .execute([(first - 1) as i64])?;
+        objects::forget_before(connection, first)?;
         connection.prepare_cached("DELETE FROM ensue_events WHERE seq < ?1")?.execute([first as i64])?;
         connection.prepare_cached("DELETE FROM ensue_delayed WHERE seq < ?1")?.execute([first as i64])?;
         Ok(Bounds { first, ..bounds })

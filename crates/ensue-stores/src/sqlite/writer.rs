@@ -6,13 +6,14 @@
 
 use super::append::{self, Heads, LogWriter, SqliteKnown};
 use super::lock::Lock;
+use super::objects::{self, Unindexed};
 use super::wal::WalWatch;
 use super::{error, read};
 use crate::clock::Clock;
 use ensue_core::{Appended, Entry, StoreError, Timestamp};
 use rusqlite::Connection;
 use std::collections::VecDeque;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -48,22 +49,38 @@ pub(super) struct Turn {
 /// The way to the writer thread.
 pub(super) struct Writer {
     queue: mpsc::Sender<Command>,
+    /// What of the log is not indexed yet, for readers.
+    pub unindexed: Arc<Unindexed>,
 }
 
 impl Writer {
     pub fn start(
         connection: Connection,
         clock: Clock,
+        window_events: u64,
         lock: Option<Lock>,
         wal: Option<WalWatch>,
     ) -> Result<Self, StoreError> {
         let (queue, commands) = mpsc::channel();
-        let writing = Writing { connection, clock, heads: Heads::new(), stopped: None, wal, replier: Replier::start(), _lock: lock };
+        let unindexed =
+            Arc::new(Unindexed::after(objects::indexed_to(&connection).map_err(error::of_write)?, window_events));
+        let heads = Heads::new(unindexed.clone());
+        let mut writing = Writing {
+            connection,
+            clock,
+            heads,
+            unindexed: unindexed.clone(),
+            stopped: None,
+            wal,
+            replier: Replier::start(),
+            _lock: lock,
+        };
+        writing.take_in()?;
         std::thread::Builder::new()
             .name("ensue-writer".into())
             .spawn(move || run(writing, &commands))
             .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue })
+        Ok(Self { queue, unindexed })
     }
 
     pub async fn append(&self, batch: Vec<Entry>) -> Answer {
@@ -159,6 +176,7 @@ pub(super) struct Writing {
     connection: Connection,
     clock: Clock,
     heads: Heads,
+    unindexed: Arc<Unindexed>,
     /// Set when the disk failed in a way after which nothing can be promised.
     stopped: Option<StoreError>,
     /// None for a store in memory.
@@ -184,7 +202,12 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
                 writing.append(gathered);
             }
             Some(Command::Run(work)) => work(&mut writing),
-            Some(Command::Turn { granted, over }) => stand_aside(granted, &over),
+            Some(Command::Turn { granted, over }) => {
+                stand_aside(granted, &over);
+                if let Err(error) = writing.take_in() {
+                    tracing::warn!(%error, "what was written on another connection is seen with the next append");
+                }
+            }
             Some(Command::Close(reply)) => {
                 drop(writing);
                 let _waiting = reply.send(());
@@ -192,6 +215,7 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
             }
             None => {}
         }
+        writing.index_a_chunk();
     }
 }
 
@@ -292,10 +316,30 @@ impl Writing {
         self.execute("BEGIN IMMEDIATE")?;
         let value = work(&mut Changing { writing: self })?;
         self.execute("COMMIT")?;
+        self.heads.committed();
         if let Some(wal) = &mut self.wal {
             wal.committed();
         }
         Ok(value)
+    }
+
+    /// Takes in what is in the log and was not written here: at the start, and after somebody else's turn.
+    fn take_in(&mut self) -> Result<(), StoreError> {
+        let (_, tail) = read::ends(&self.connection).map_err(error::of_write)?;
+        self.heads.trust_only_at(tail.seq, &self.connection).map_err(error::of_write)?;
+        self.heads.committed();
+        Ok(())
+    }
+
+    /// Moves the index of objects on, if it is time. What fails is tried again after the next command.
+    fn index_a_chunk(&mut self) {
+        let Some(chunk) = self.unindexed.next_chunk() else { return };
+        let written =
+            self.change(|changing| changing.sql(|connection| chunk.write(connection, read::bounds(connection)?.first)));
+        match written {
+            Ok(()) => self.unindexed.indexed(&chunk),
+            Err(error) => tracing::warn!(%error, "the index of objects lags behind"),
+        }
     }
 
     fn execute(&self, statement: &str) -> Result<(), StoreError> {
@@ -308,7 +352,7 @@ impl Writing {
 
     pub fn roll_back(&mut self) {
         // What was noted of the rolled-back events is wrong now.
-        self.heads = Heads::new();
+        self.heads.rolled_back();
         // SQLite may have rolled back by itself.
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
@@ -336,7 +380,7 @@ impl Changing<'_> {
         let (first, tail) = self.sql(read::ends)?;
         let now = tail.record_time(self.clock());
         let writing = &mut *self.writing;
-        writing.heads.trust_only_at(tail.seq);
+        writing.heads.trust_only_at(tail.seq, &writing.connection).map_err(error::of_write)?;
         Ok(SqliteKnown { connection: &writing.connection, heads: &mut writing.heads, first, now })
     }
 
