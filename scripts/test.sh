@@ -14,6 +14,10 @@ cargo fmt --all --check
 step "lints"
 cargo clippy --workspace --all-targets -- -D warnings
 
+step "the library with each engine alone"
+cargo check --quiet -p ensue
+cargo check --quiet -p ensue --no-default-features --features postgres
+
 step "applications that use sqlx can depend on ensue"
 bash scripts/check-sqlx.sh
 

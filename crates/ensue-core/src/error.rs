@@ -1,7 +1,5 @@
 //! What can go wrong, and what should one do then?
 
-use crate::event::Seq;
-
 /// Input that was refused before anything was stored. Names the field and says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {reason}")]
@@ -54,14 +52,6 @@ pub enum StoreError {
     /// The disk failed in a way after which nothing can be promised: the store has stopped.
     #[error("the store has stopped because the disk failed: check the disk, then restart ({0})")]
     Stopped(String),
-    /// The store holds something that cannot be: run `ensue verify`.
-    #[error("the store holds something that cannot be at seq {seq}: {what}; run `ensue verify`")]
-    Corrupt {
-        /// Where it was seen.
-        seq: Seq,
-        /// What was seen.
-        what: String,
-    },
     /// Anything else the engine's driver said.
     #[error("{0}")]
     Engine(String),

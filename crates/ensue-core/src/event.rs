@@ -146,6 +146,7 @@ impl NewEvent {
 
     /// Checks a batch: all of it is fit for the log, or the first fault is named with its place.
     pub fn check_all(batch: Vec<NewEvent>) -> Result<Vec<Entry>, Invalid> {
+        crate::plan::check_not_empty(&batch)?;
         if batch.len() > BATCH_MAX {
             let reason = format!("has {} events; at most {BATCH_MAX} are allowed in one call", batch.len());
             return Err(Invalid::new("events", reason));
@@ -153,6 +154,12 @@ impl NewEvent {
         let check = |(index, event): (usize, NewEvent)| event.check().map_err(|invalid| invalid.in_batch(index));
         batch.into_iter().enumerate().map(check).collect()
     }
+}
+
+/// About how much room an event takes.
+fn room(topic: &Topic, object: Option<&ObjectKey>, payload: &Json, metadata: &Json) -> usize {
+    let object = object.map_or(0, |object| object.as_str().len());
+    topic.as_str().len() + object + payload.as_str().len() + metadata.as_str().len()
 }
 
 /// Engines keep microseconds, and years that RFC 3339 can write.
@@ -212,8 +219,7 @@ impl Entry {
 
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
-        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 
@@ -260,8 +266,7 @@ pub struct Event {
 impl Event {
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
-        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 
@@ -290,8 +295,7 @@ pub struct Pending {
 impl Pending {
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        let object = self.object.as_ref().map_or(0, |object| object.as_str().len());
-        self.topic.as_str().len() + object + self.payload.as_str().len() + self.metadata.as_str().len()
+        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 

@@ -18,9 +18,4 @@ impl Filter {
         self.object.as_ref().is_none_or(|object| event.object.as_ref() == Some(object))
             && self.topic.as_ref().is_none_or(|topic| event.topic.is_under(topic))
     }
-
-    /// Does it want everything?
-    pub fn is_all(&self) -> bool {
-        self.topic.is_none() && self.object.is_none()
-    }
 }

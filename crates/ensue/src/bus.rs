@@ -69,7 +69,6 @@ impl Ensue {
 
     /// Publishes several events at once, all or none, with consecutive `seq`s.
     pub async fn publish_all(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, Error> {
-        ensue_core::plan::check_not_empty(&events)?;
         self.append(NewEvent::check_all(events)?).await
     }
 

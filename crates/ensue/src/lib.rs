@@ -50,6 +50,8 @@ pub use stream::{Delivered, EventStream, Streamed};
 pub use subscription::Subscription;
 pub use upkeep::Running;
 
+#[cfg(feature = "postgres")]
+pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings};
 #[cfg(feature = "sqlite")]
 pub use ensue_stores::sqlite::rusqlite;
 #[cfg(feature = "sqlite")]

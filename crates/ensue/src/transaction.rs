@@ -50,7 +50,7 @@ impl Ensue {
     pub async fn write_ticket(&self) -> Result<WriteTicket, Error> {
         let bus = self.clone();
         let ticket = self.sqlite()?.write_ticket().await?;
-        Ok(ticket.on_commit(move |answers| bus.inner().announce(answers)))
+        Ok(ticket.on_drop(move |answers| bus.inner().announce(answers)))
     }
 
     fn sqlite(&self) -> Result<&Arc<SqliteStore>, StoreError> {

@@ -30,8 +30,8 @@ impl Running {
         Self { stop, loops }
     }
 
-    /// Stops the loops, waiting at most this long for what they are doing, and lets go of nothing else: the bus can
-    /// still be used, and closed.
+    /// Stops the loops, at most within this time. A release or trim under way is one transaction of the store, done or
+    /// not done. The bus can still be used, and is to be closed.
     pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), crate::Error> {
         self.stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + wait_max;

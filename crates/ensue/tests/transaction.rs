@@ -133,6 +133,35 @@ async fn a_deferred_transaction_or_a_foreign_file_is_refused_with_what_to_do() {
     assert!(matches!(memory.write_ticket().await, Err(Error::Store(StoreError::Unsupported(_)))));
 }
 
+/// Turns at the write lock come in the order of asking, whoever asks: tickets and publishes stand in one queue.
+#[tokio::test]
+async fn turns_come_in_the_order_of_asking() {
+    let shop = shop().await;
+    let first = shop.bus.write_ticket().await.unwrap();
+    let mut asked = Vec::new();
+    for n in 0..5 {
+        let (bus, path) = (shop.bus.clone(), shop.path.clone());
+        asked.push(tokio::spawn(async move {
+            if n % 2 == 0 {
+                let ticket = bus.write_ticket().await.unwrap();
+                let mut own = Connection::open(path).unwrap();
+                let tx = ticket.begin(&mut own).unwrap();
+                let answer = tx.publish(placed()).unwrap();
+                tx.commit().unwrap();
+                answer
+            } else {
+                bus.publish(placed()).await.unwrap()
+            }
+        }));
+        // On this one-threaded runtime a yield lets the task ask before the next one is made.
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    for (n, task) in asked.into_iter().enumerate() {
+        assert_eq!(task.await.unwrap().seq, Some(n as u64 + 1));
+    }
+}
+
 #[tokio::test]
 async fn a_ticket_nobody_waits_for_any_more_holds_up_nobody() {
     let shop = shop().await;

@@ -26,7 +26,7 @@ All keys of the file, each of them optional:
   store: sqlite:ensue.db                # or postgres://user@host/database
   listen: 127.0.0.1:4747
   token_file: tokens.txt                # one token per line, or a name and a token
-  retention: { age: 7d, size: 10GB, hold_max: 30d }")]
+  retention: { age: 7d, size: 10GB }")]
 pub struct CheckArgs {
     /// The file
     #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]

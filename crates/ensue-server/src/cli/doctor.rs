@@ -10,7 +10,7 @@ use super::target::open_to_read;
 use crate::config::units::human_bytes;
 use crate::config::{Given, Settings, without_password};
 use clap::Args;
-use ensue::{Ensue, SqliteStore, Timestamp, rusqlite};
+use ensue::{Ensue, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp, rusqlite};
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -204,16 +204,13 @@ async fn engine(bus: &Ensue, url: &str, checks: &mut Checks) {
     match bus.store().engine() {
         "sqlite" => checks.ok("engine", format!("sqlite {}", rusqlite::version())),
         "postgres" => match postgres_settings(url).await {
-            Ok(settings) if settings.fsync && settings.synchronous => {
+            Ok(settings) if settings.fsync => {
                 checks.ok("engine", format!("postgres {}", settings.version));
             }
             Ok(settings) => checks.problem(
                 "engine",
-                format!(
-                    "postgres {} may lose what it has acknowledged: fsync or synchronous_commit is off",
-                    settings.version
-                ),
-                "set both to on in postgresql.conf, and reload",
+                format!("postgres {} may lose what it has acknowledged: fsync is off", settings.version),
+                "set fsync = on in postgresql.conf, and reload",
             ),
             Err(error) => checks.note(
                 "engine",
@@ -227,32 +224,10 @@ async fn engine(bus: &Ensue, url: &str, checks: &mut Checks) {
     checks.ok("schema", "as this program knows it");
 }
 
-struct PostgresSettings {
-    version: String,
-    fsync: bool,
-    synchronous: bool,
-}
-
-/// What the server is set to, seen through a plain connection; a server that wants TLS does not show it.
-async fn postgres_settings(url: &str) -> Result<PostgresSettings, tokio_postgres::Error> {
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let ours = ["schema=", "sslmode=", "sslrootcert="];
-    let rest: Vec<&str> = query.split('&').filter(|pair| !ours.iter().any(|name| pair.starts_with(name))).collect();
-    let (client, connection) =
-        tokio_postgres::connect(&format!("{address}?{}", rest.join("&")), tokio_postgres::NoTls).await?;
-    let connection = tokio::spawn(connection);
-    let row = client
-        .query_one(
-            "SELECT current_setting('server_version'), current_setting('fsync') = 'on',
-                current_setting('synchronous_commit') <> 'off'",
-            &[],
-        )
-        .await;
-    drop(client);
-    // The connection ends with its client; what it said at the end does not matter any more.
-    let _ended = connection.await;
-    let row = row?;
-    Ok(PostgresSettings { version: row.get(0), fsync: row.get(1), synchronous: row.get(2) })
+/// What the server is set to, over a connection like those of `serve`, TLS and all.
+async fn postgres_settings(url: &str) -> Result<ServerSettings, StoreError> {
+    let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
+    PostgresStore::open(url, options).await?.settings().await
 }
 
 async fn log(bus: &Ensue, checks: &mut Checks) {

@@ -8,7 +8,7 @@ use super::output::{self, OutputArgs};
 use super::target::{Access, Target, TargetArgs};
 use clap::Args;
 use ensue::chain::{Audit, Fault};
-use ensue::{Bounds, Page, Seq};
+use ensue::{Bounds, Seq};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn verdict(report: &Report) -> String {
     }
 }
 
-/// The ends of the log as the store tells them. A server does not tell; its first event does.
+/// The ends of the log as the store tells them. A server tells the beginning with its first page.
 async fn bounds(target: &Target) -> anyhow::Result<Option<Bounds>> {
     match target {
         Target::Server(_) => Ok(None),
@@ -124,16 +124,16 @@ async fn audit(target: &Target) -> anyhow::Result<Report> {
         if page.next == after {
             break;
         }
-        if let Some(trimmed_to) = trimmed_since(target, after, &page).await? {
+        if page.first > after + 1 {
             // What was forgotten while we read is no fault; the chain begins anew behind it.
             report.objects += audit.as_ref().map_or(0, Audit::objects);
-            audit = Some(Audit::from(trimmed_to));
+            audit = Some(Audit::from(page.first));
         }
         for event in page.events.iter().take_while(|event| event.seq <= until) {
             report.first.get_or_insert(event.seq);
             report.last = Some(event.seq);
             report.events += 1;
-            audit.get_or_insert_with(|| Audit::from(event.seq)).see(event, &mut faults);
+            audit.get_or_insert_with(|| Audit::from(page.first)).see(event, &mut faults);
         }
         report.settle(&mut faults);
         bar.inc(page.next - after);
@@ -148,14 +148,6 @@ async fn audit(target: &Target) -> anyhow::Result<Report> {
         }
     }
     Ok(report)
-}
-
-/// If retention has moved the log's old end beyond the place we were to read on from: where the log begins now.
-async fn trimmed_since(target: &Target, after: Seq, page: &Page) -> anyhow::Result<Option<Seq>> {
-    if page.events.first().is_some_and(|event| event.seq == after + 1) {
-        return Ok(None);
-    }
-    Ok(bounds(target).await?.map(|bounds| bounds.first).filter(|first| *first > after + 1))
 }
 
 /// Drawn on stderr, and only if that is a terminal.

@@ -32,8 +32,6 @@ pub struct RetentionSection {
     pub age: Option<Span>,
     /// Forget the oldest beyond this.
     pub size: Option<Size>,
-    /// The longest that a reader who does not come back keeps events beyond `age` and `size`.
-    pub hold_max: Option<Span>,
 }
 
 impl ConfigFile {
@@ -62,16 +60,7 @@ impl ConfigFile {
 
     /// Parses the text of a file; `name` is the file's, for the error.
     pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
-        let config: Self = serde_saphyr::from_str(text).map_err(|error| explain(name, text, &error))?;
-        if let Some(RetentionSection { age: Some(age), hold_max: Some(hold_max), .. }) = config.retention
-            && hold_max.0 < age.0
-        {
-            return Err(anyhow!(
-                "{name}: `retention.hold_max` is shorter than `retention.age`, so it could never hold anything: \
-                 make it at least as long, or leave it out"
-            ));
-        }
-        Ok(config)
+        serde_saphyr::from_str(text).map_err(|error| explain(name, text, &error))
     }
 }
 
@@ -101,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB, hold_max: 30d }\n";
+        let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB }\n";
         let config = ConfigFile::parse("my.yaml", text).unwrap();
         assert_eq!(config.store.as_deref(), Some("sqlite:a.db"));
         assert_eq!(config.listen.as_deref(), Some("127.0.0.1:1"));
@@ -109,7 +98,6 @@ mod tests {
         let retention = config.retention.unwrap();
         assert_eq!(retention.age.unwrap().0, SignedDuration::from_hours(7 * 24));
         assert_eq!(retention.size.unwrap().0, 10_000_000_000);
-        assert_eq!(retention.hold_max.unwrap().0, SignedDuration::from_hours(30 * 24));
     }
 
     #[test]
@@ -128,6 +116,5 @@ mod tests {
         let kind = refusal("store: [a]\n");
         assert!(kind.starts_with("my.yaml:1:8:") && kind.contains("1 | store: [a]"), "{kind}");
         assert!(refusal("store: a\nstore: b\n").starts_with("my.yaml:2:1: duplicate"));
-        assert!(refusal("retention: { age: 7d, hold_max: 1d }").contains("`retention.hold_max`"));
     }
 }

@@ -51,6 +51,10 @@ fn describe() {
     metrics::describe_counter!("ensue_http_requests_total", "Requests answered, by method, path and status");
     metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
     metrics::describe_gauge!("ensue_streams", "Event streams that are open");
+    metrics::describe_counter!("ensue_append_events_total", "Events that entered the log, by engine");
+    metrics::describe_histogram!("ensue_append_batch_events", "Events in one commit, by engine");
+    metrics::describe_histogram!("ensue_append_seconds", "Time of one commit, by engine");
+    metrics::describe_gauge!("ensue_wal_bytes", "Size of SQLite's write-ahead log");
 }
 
 /// Counts a request and measures how long its answer took to begin.

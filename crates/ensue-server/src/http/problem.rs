@@ -188,7 +188,7 @@ impl From<StoreError> for Problem {
             StoreError::Full(_) => Self::new(Kind::Full, detail),
             StoreError::Unavailable(_) => Self { retry_after_seconds: Some(1), ..Self::new(Kind::Unavailable, detail) },
             StoreError::Locked(_) | StoreError::Stopped(_) => Self::new(Kind::Unavailable, detail),
-            StoreError::Unsupported(_) | StoreError::Schema(_) | StoreError::Corrupt { .. } | StoreError::Engine(_) => {
+            StoreError::Unsupported(_) | StoreError::Schema(_) | StoreError::Engine(_) => {
                 Self::new(Kind::Internal, detail)
             }
         }
@@ -256,7 +256,6 @@ mod tests {
             (StoreError::Stopped(text()), 503),
             (StoreError::Unsupported(text()), 500),
             (StoreError::Schema(text()), 500),
-            (StoreError::Corrupt { seq: 1, what: text() }, 500),
             (StoreError::Engine(text()), 500),
         ] {
             let retry = matches!(error, StoreError::Unavailable(_));

@@ -100,6 +100,13 @@ impl PostgresStore {
         Ok(Self { server, sql, clock: options.clock, read_only, partitions, last, writer: Mutex::new(writer) })
     }
 
+    /// What the server says of itself, over a connection like all others: for `doctor`.
+    pub async fn settings(&self) -> Result<ServerSettings, StoreError> {
+        let ask = "SELECT current_setting('server_version'), current_setting('fsync') = 'on'";
+        let row = self.server.query_one(ask, &[]).await?;
+        Ok(ServerSettings { version: row.get(0), fsync: row.get(1) })
+    }
+
     /// The time of the injected clock; the server's own is null.
     fn clock_time(&self) -> Option<Micros> {
         self.clock.as_ref().map(|clock| Micros(clock()))
@@ -122,6 +129,15 @@ impl PostgresStore {
     fn misread(&self, error: &tokio_postgres::Error) -> StoreError {
         error::explain(error, &self.server.place)
     }
+}
+
+/// What a Postgres server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Such as `15.18`.
+    pub version: String,
+    /// Without it a crash of the server's machine may lose what was acknowledged.
+    pub fsync: bool,
 }
 
 #[async_trait]

@@ -34,20 +34,24 @@ impl PostgresStore {
     /// what the page holds beyond the bounds was appended meanwhile and is left to the next read.
     async fn read_places(&self, read: &Read) -> Result<Page, StoreError> {
         let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let mut begin = read.after;
         loop {
             let client = self.server.reader().await?;
-            let tried: Result<Page, Error> = async {
+            let tried: Result<Option<Page>, Error> = async {
                 let tail = client.prepare_cached(&self.sql.tail).await?;
                 let range = client.prepare_cached(&self.sql.read_range).await?;
-                let (bounds, page) =
-                    future::try_join(self.bounds_on(&client, &tail), self.range(&client, &range, read, read.after))
-                        .await?;
-                let begin = read.after.max(bounds.first - 1);
-                let mut page = match begin > read.after {
-                    // Events that the reader asked for are forgotten: what is left begins later.
-                    true => self.range(&client, &range, read, begin).await?,
-                    false => page,
-                };
+                let (bounds, mut page, afterwards) = future::try_join3(
+                    self.bounds_on(&client, &tail),
+                    self.range(&client, &range, read, begin),
+                    self.bounds_on(&client, &tail),
+                )
+                .await?;
+                // What the page was to hold is forgotten, or was forgotten while it was read: look again from there, so
+                // that `first` tells the reader exactly what it misses.
+                if afterwards.first > bounds.first || bounds.first - 1 > begin {
+                    begin = read.after.max(afterwards.first - 1);
+                    return Ok(None);
+                }
                 let fitting = page.events.iter().take_while(|event| event.seq <= bounds.last).count();
                 let stopped = page.stopped && fitting == page.events.len();
                 page.events.truncate(fitting);
@@ -55,11 +59,12 @@ impl PostgresStore {
                     Some(event) if stopped => event.seq,
                     Some(_) | None => begin.saturating_add(SCAN_MAX).min(bounds.last).max(read.after),
                 };
-                Ok(Page { events: page.events, next, first: bounds.first })
+                Ok(Some(Page { events: page.events, next, first: bounds.first }))
             }
             .await;
             match tried {
-                Ok(page) => return Ok(page),
+                Ok(Some(page)) => return Ok(page),
+                Ok(None) => {}
                 Err(error) => self.server.again_after(error, &mut patience).await?,
             }
         }
@@ -75,7 +80,7 @@ impl PostgresStore {
 
     /// A page of one object: walks its index.
     async fn read_object(&self, read: &Read, object: &ObjectKey) -> Result<Page, StoreError> {
-        let Bounds { first, last } = self.bounds_now().await?;
+        let last = self.bounds_now().await?.last;
         let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
         let (begin, end, limit) = (place(read.after), place(last), rows_max(read.limit));
         let (bytes, looked_at_max, object) = (PAGE_BYTES_MAX as i64, SCAN_MAX as i64, object.as_str());
@@ -104,6 +109,8 @@ impl PostgresStore {
                 }
             }
         };
+        // Asked last: it may tell of more than was missed when it was forgotten just now, never of less.
+        let first = self.bounds_now().await?.first.min(taken.events.first().map_or(Seq::MAX, |event| event.seq));
         Ok(Page { events: taken.events, next, first })
     }
 

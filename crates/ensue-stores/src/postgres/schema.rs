@@ -5,7 +5,7 @@
 
 use ensue_core::plan::KEY_WINDOW;
 
-/// The statements of the read and upkeep verbs, for one schema.
+/// The statements of all verbs, for one schema.
 #[derive(Debug)]
 pub(super) struct Sql {
     pub append: String,
@@ -13,6 +13,7 @@ pub(super) struct Sql {
     pub keys: String,
     pub live_keys: String,
     pub tail: String,
+    pub next_due: String,
     pub release_due: String,
     pub read_range: String,
     pub read_object: String,
@@ -43,6 +44,7 @@ impl Sql {
             keys: sql("SELECT key, id, seq, prev FROM {schema}.keys WHERE key = ANY ($1)"),
             live_keys: sql(include_str!("sql/live_keys.sql")),
             tail: sql("SELECT * FROM {schema}.log_tail($1)"),
+            next_due: sql(include_str!("sql/next_due.sql")),
             release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3)"),
             read_range: sql(include_str!("sql/read_range.sql")),
             read_object: sql(include_str!("sql/read_object.sql")),
@@ -81,6 +83,8 @@ impl Schema {
         template
             .replace("{lock_log}", &self.lock_key("log").to_string())
             .replace("{lock_partitions}", &self.lock_key("partitions").to_string())
+            .replace("{bytes_of_e}", &bytes_of("e"))
+            .replace("{bytes_of_d}", &bytes_of("d"))
             .replace("{key_window}", &format!("{} seconds", KEY_WINDOW.as_secs()))
             .replace("$body$", &self.body_quote())
             .split("{schema_text}")
@@ -111,6 +115,15 @@ impl Schema {
         }
         tag
     }
+}
+
+/// The size of a row's content as text. A small value is not compressed, and its stored size will do; the size of a
+/// large one is what it takes when it is read.
+fn bytes_of(row: &str) -> String {
+    format!(
+        "CASE WHEN pg_column_size({row}.payload) < 1500 THEN pg_column_size({row}.payload) \
+         ELSE octet_length({row}.payload::text) END + coalesce(octet_length({row}.metadata::text), 2)"
+    )
 }
 
 #[cfg(test)]

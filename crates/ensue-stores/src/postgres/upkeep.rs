@@ -15,6 +15,11 @@ impl PostgresStore {
     /// Moves due events into the log. Lost connections are no matter here: what was released stays released, and the
     /// next try releases what is left.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
+        let look = self.server.query_one(&self.sql.next_due, &[&self.clock_time(), &self.hint()]).await?;
+        if !look.get::<_, Option<bool>>(2).unwrap_or(false) {
+            let next_due = look.get::<_, Option<Micros>>(1).map(|due| due.0);
+            return Ok(Released { count: 0, last: look.get::<_, i64>(0) as Seq, next_due });
+        }
         let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
         let limit = rows_max(limit);
         let row = loop {

@@ -167,7 +167,15 @@ impl Writer {
                 return Err(error);
             }
         };
-        let outcome = Outcome::read(&row, &columns, calls)?;
+        let outcome = match Outcome::read(&row, &columns, calls) {
+            Ok(outcome) => outcome,
+            // It is stored: sending it again would double it.
+            Err(error) => {
+                let message = format!("the events are stored, but the answer to them cannot be read: {error}");
+                calls.drain(..).for_each(|call| call.answer(Err(StoreError::Engine(message.clone()))));
+                return Ok(found);
+            }
+        };
         self.tail = outcome.before + outcome.logged;
         self.tail_at = outcome.recorded_at;
         self.last.fetch_max(self.tail, Ordering::Relaxed);

@@ -149,8 +149,9 @@ impl WriteTicket {
         Self { path, clock, published: Mutex::new(published), on_done: None, _turn: turn }
     }
 
-    /// Called with what was published when the ticket is dropped.
-    pub fn on_commit(self, call: impl FnOnce(&[Appended]) + Send + Sync + 'static) -> Self {
+    /// Called with what was published, committed or not, when the ticket is dropped.
+    #[doc(hidden)]
+    pub fn on_drop(self, call: impl FnOnce(&[Appended]) + Send + Sync + 'static) -> Self {
         // `self` has a destructor, so it is changed in place.
         let mut ticket = self;
         ticket.on_done = Some(Box::new(call));

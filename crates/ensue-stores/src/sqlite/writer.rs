@@ -252,7 +252,6 @@ impl Writing {
     fn append(&mut self, callers: Vec<Caller>) {
         let began = Instant::now();
         let (batches, replies): (Vec<_>, Vec<_>) = callers.into_iter().map(|c| (c.batch, c.reply)).unzip();
-        let events: usize = batches.iter().map(Vec::len).sum();
         let answers = match self.commit(&batches) {
             Ok(answers) => answers,
             Err(StoreError::Engine(_)) if batches.len() > 1 => {
@@ -261,6 +260,8 @@ impl Writing {
             }
             Err(error) => vec![Err(error); replies.len()],
         };
+        let is_logged = |answer: &&Appended| answer.seq.is_some() && !answer.repeated;
+        let events = answers.iter().flatten().flatten().filter(is_logged).count();
         metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(events as u64);
         metrics::histogram!("ensue_append_batch_events", "engine" => "sqlite").record(events as f64);
         metrics::histogram!("ensue_append_seconds", "engine" => "sqlite").record(began.elapsed().as_secs_f64());

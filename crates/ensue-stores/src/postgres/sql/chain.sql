@@ -2,8 +2,9 @@
 SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription
 FROM (
-    SELECT e.*, sum(pg_column_size(e.payload)) OVER (ORDER BY e.seq DESC ROWS UNBOUNDED PRECEDING)
-        - pg_column_size(e.payload) AS size_before
+    SELECT e.*, coalesce(sum(
+            {bytes_of_e}
+        ) OVER (ORDER BY e.seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
     FROM (
         SELECT * FROM {schema}.events log
         WHERE log.object = $1 AND log.seq < $2 AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)

@@ -2,8 +2,9 @@
 SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
 FROM (
-    SELECT e.*, sum(pg_column_size(e.payload)) OVER (ORDER BY e.seq ROWS UNBOUNDED PRECEDING)
-        - pg_column_size(e.payload) AS size_before,
+    SELECT e.*, coalesce(sum(
+            {bytes_of_e}
+        ) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before,
         lead(true, 1, false) OVER (ORDER BY e.seq) AS more_follow
     FROM (
         SELECT * FROM (

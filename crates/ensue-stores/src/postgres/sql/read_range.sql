@@ -1,14 +1,15 @@
 -- A page of the log: places ($1, $2], at most $3 events, below topic $4 if it is given.
 --
--- No more is sent than fits on a page: a running sum of the sizes as stored cuts it (at $5 bytes, but never before the
--- first row), and `more_follow` on the last row tells of the cut. Compressed values count for less than they are, so the
--- reader still counts for itself; without the sum, a log of large events would be sent again for every page: 1,000
+-- No more is sent than fits on a page: a running sum of the sizes before each row cuts it (at $5 bytes, but never before
+-- the first row), and `more_follow` on the last row tells of the cut. The reader still counts for itself, as text has
+-- blanks here that it drops; without the sum, a log of large events would be sent again for every page: 1,000
 -- events of 1 MiB for a page that holds four.
 SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
 FROM (
-    SELECT e.*, sum(pg_column_size(e.payload)) OVER (ORDER BY e.seq ROWS UNBOUNDED PRECEDING)
-        - pg_column_size(e.payload) AS size_before,
+    SELECT e.*, coalesce(sum(
+            {bytes_of_e}
+        ) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before,
         lead(true, 1, false) OVER (ORDER BY e.seq) AS more_follow
     FROM (
         SELECT * FROM {schema}.events log
