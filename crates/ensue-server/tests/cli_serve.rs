@@ -159,7 +159,7 @@ fn config_check_says_whether_a_file_is_good() {
     let folder = tempfile::tempdir().unwrap();
     let missing = run(folder.path(), &["config", "check"]).bad();
     assert!(missing.contains("ensue.yaml"), "{missing}");
-    std::fs::write(folder.path().join("my.yaml"), "retention: { age: 7d, size: 10GB, hold_max: 30d }\n").unwrap();
+    std::fs::write(folder.path().join("my.yaml"), "retention: { age: 7d, size: 10GB }\n").unwrap();
     assert_eq!(run(folder.path(), &["config", "check", "my.yaml"]).good(), "my.yaml: ok\n");
     assert_eq!(run(folder.path(), &["config", "check", "my.yaml", "--json"]).json()["ok"], true);
     std::fs::write(folder.path().join("my.yaml"), "token_file: nowhere\n").unwrap();
