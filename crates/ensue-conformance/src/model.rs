@@ -268,6 +268,7 @@ impl Store for Model {
         let mut state = self.state()?;
         if let Some(place) = state.pending.iter().position(|pending| pending.id == id) {
             state.pending.remove(place);
+            state.keys.retain(|key| key.answer.id != id);
             return Ok(Cancelled::Gone);
         }
         let logged = state.log.iter().find(|event| event.id == id);

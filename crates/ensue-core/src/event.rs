@@ -168,6 +168,9 @@ fn check_time(field: &str, at: Timestamp) -> Result<Timestamp, Invalid> {
     if at < year_one {
         return Err(Invalid::new(field, "is before the year 1; write a time such as 2026-11-15T12:00:00Z"));
     }
+    if at.as_second() >= 253_402_128_000 {
+        return Err(Invalid::new(field, "is at the end of the year 9999 or beyond; write an earlier time"));
+    }
     Ok(whole_microseconds(at))
 }
 
@@ -326,6 +329,7 @@ mod tests {
         let long = format!("\"{}\"", "x".repeat(EVENT_BYTES_MAX));
         assert_eq!(field_refused(NewEvent::new("a").payload_json(&long)), "payload");
         assert_eq!(field_refused(NewEvent::new("a").occurred_at(Timestamp::MIN)), "occurred_at");
+        assert_eq!(field_refused(NewEvent::new("a").not_before(Timestamp::MAX)), "not_before");
     }
 
     #[test]

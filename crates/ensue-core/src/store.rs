@@ -115,7 +115,7 @@ pub trait Store: Send + Sync + 'static {
     /// bytes.
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError>;
 
-    /// Cancels a delayed event that has not entered the log.
+    /// Cancels a delayed event that has not entered the log, and frees its key: who sends it again means it.
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError>;
 
     /// The oldest and the newest place of the log.

@@ -100,7 +100,7 @@ struct Reader {
     /// Read, and to be looked at next.
     waiting: VecDeque<Arc<Event>>,
     /// To be yielded before anything else.
-    gap: Option<Streamed>,
+    told: VecDeque<Streamed>,
 }
 
 pub(crate) async fn open(
@@ -132,7 +132,7 @@ pub(crate) async fn open(
         source: Source::Store,
         caught_up_once: false,
         waiting: VecDeque::new(),
-        gap,
+        told: gap.into_iter().collect(),
     };
     let items = futures_util::stream::unfold(reader, |mut reader| async move {
         let item = reader.next().await.map_err(Error::from);
@@ -144,8 +144,8 @@ pub(crate) async fn open(
 impl Reader {
     async fn next(&mut self) -> Result<Streamed, StoreError> {
         loop {
-            if let Some(gap) = self.gap.take() {
-                return Ok(gap);
+            if let Some(told) = self.told.pop_front() {
+                return Ok(told);
             }
             if let Some(event) = self.waiting.front() {
                 let Prev { prev, since } = self.prevs.of(event, &self.store).await?;
@@ -153,32 +153,33 @@ impl Reader {
                 return Ok(Streamed::Event(Delivered { event, prev, prev_since: since }));
             }
             match self.source {
-                Source::Store => {
-                    if self.read_page().await? && !self.caught_up_once {
-                        self.caught_up_once = true;
-                        return Ok(Streamed::Caught(self.at));
-                    }
-                }
+                Source::Store => self.read_page().await?,
                 Source::Live => self.take_chunk().await,
             }
         }
     }
 
-    /// Reads on in the store; true if there was nothing left.
-    async fn read_page(&mut self) -> Result<bool, StoreError> {
+    /// Reads on in the store; goes live if there is nothing left.
+    async fn read_page(&mut self) -> Result<(), StoreError> {
         let read = Read { after: self.at, limit: PAGE_EVENTS, filter: self.filter.clone() };
         let page = self.store.read(read).await?;
         if page.first > self.at + 1 {
-            self.gap = Some(Streamed::Gap { from: self.at + 1, to: page.first - 1 });
+            self.told.push_back(Streamed::Gap { from: self.at + 1, to: page.first - 1 });
             self.at = page.first - 1;
+            // What was seen before the gap may have had successors in it.
+            self.prevs = FilteredPrev::new(self.filter.clone());
         }
         if page.next <= self.at {
             self.source = Source::Live;
-            return Ok(true);
+            if !self.caught_up_once {
+                self.caught_up_once = true;
+                self.told.push_back(Streamed::Caught(self.at));
+            }
+            return Ok(());
         }
         self.at = page.next;
         self.waiting.extend(page.events.into_iter().map(Arc::new));
-        Ok(false)
+        Ok(())
     }
 
     /// Takes what the tail hands out next, or goes back to the store if some of it was missed.

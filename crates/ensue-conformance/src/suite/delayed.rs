@@ -4,7 +4,7 @@ use super::{Subject, seqs};
 use crate::factory::Factory;
 use crate::meaning::Meaning;
 use ensue_core::store::{Cancelled, Released};
-use ensue_core::{Event, EventId, Found, NewEvent, Pending, Timestamp};
+use ensue_core::{Appended, Event, EventId, Found, NewEvent, Pending, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -140,6 +140,21 @@ pub async fn a_cancelled_event_never_enters_the_log(factory: &dyn Factory) {
     assert_eq!(topics(&subject.log().await), ["t0", "t2"]);
     assert_eq!(subject.cancel(id).await, Cancelled::Unknown);
     assert_eq!(subject.find(id).await, None);
+}
+
+/// A cancelled event is as if it had never been sent: sent again under the same key it is not taken for a repetition.
+pub async fn a_cancelled_event_frees_its_key(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let due = subject.in_seconds(10);
+    let keyed = || NewEvent::new("t").key("k").not_before(due);
+    let first = subject.one(keyed()).await;
+    assert_eq!(subject.cancel(first.id).await, Cancelled::Gone);
+    subject.reopen().await;
+    let again = subject.one(keyed()).await;
+    assert!(!again.repeated && again.id != first.id, "{again:?} repeats what was cancelled");
+    assert_eq!(subject.one(keyed()).await, Appended { repeated: true, ..again });
+    subject.clock.advance_millis(20_000);
+    assert_eq!(subject.release(10).await.count, 1);
 }
 
 /// Cancelling comes too late, or means an event that never waited, or none at all.

@@ -68,6 +68,7 @@ macro_rules! each_behaviour {
                 a_release_is_bounded_and_tells_when_the_next_is_due
                 delayed_events_survive_a_reopen
                 a_cancelled_event_never_enters_the_log
+                a_cancelled_event_frees_its_key
                 what_is_logged_cannot_be_cancelled
                 a_delayed_event_is_found_pending_and_then_logged_under_the_same_id
                 a_delayed_event_takes_its_place_in_the_chain_when_it_enters

@@ -57,6 +57,9 @@ pub fn token_variable() -> anyhow::Result<Option<String>> {
 
 /// Runs a server until it is told to stop.
 pub async fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
+    if args.dev && args.store.is_some() {
+        anyhow::bail!("--dev keeps everything in memory and --store names a store: leave one of them out");
+    }
     let given = Given {
         store: args.store,
         listen: args.listen,

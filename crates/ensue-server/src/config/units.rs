@@ -31,6 +31,9 @@ impl FromStr for Span {
             )
         };
         let (count, unit) = split(text).ok_or_else(wrong)?;
+        if count == 0 {
+            return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));
+        }
         let millis_each: u64 = match unit {
             "ms" => 1,
             "s" => 1_000,
@@ -51,6 +54,9 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no size: write a whole number and a unit, such as 500MB, 10GB or 2GiB");
         let (count, unit) = split(text).ok_or_else(wrong)?;
+        if count == 0 {
+            return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));
+        }
         let bytes_each: u64 = match unit.to_ascii_lowercase().as_str() {
             "b" => 1,
             "kb" => 1_000,

@@ -78,9 +78,23 @@ impl PostgresStore {
         Taken::from(rows, read.limit).await
     }
 
-    /// A page of one object: walks its index.
+    /// A page of one object. If something was forgotten while it was read, it is read again: the walk and its end are
+    /// two statements, and must be about the same log.
     async fn read_object(&self, read: &Read, object: &ObjectKey) -> Result<Page, StoreError> {
-        let last = self.bounds_now().await?.last;
+        let mut bounds = self.bounds_now().await?;
+        loop {
+            let page = self.walk_object(read, object, bounds).await?;
+            let afterwards = self.bounds_now().await?;
+            if afterwards.first == bounds.first {
+                return Ok(page);
+            }
+            bounds = afterwards;
+        }
+    }
+
+    /// Walks the index of one object.
+    async fn walk_object(&self, read: &Read, object: &ObjectKey, bounds: Bounds) -> Result<Page, StoreError> {
+        let Bounds { first, last } = bounds;
         let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
         let (begin, end, limit) = (place(read.after), place(last), rows_max(read.limit));
         let (bytes, looked_at_max, object) = (PAGE_BYTES_MAX as i64, SCAN_MAX as i64, object.as_str());
@@ -109,8 +123,6 @@ impl PostgresStore {
                 }
             }
         };
-        // Asked last: it may tell of more than was missed when it was forgotten just now, never of less.
-        let first = self.bounds_now().await?.first.min(taken.events.first().map_or(Seq::MAX, |event| event.seq));
         Ok(Page { events: taken.events, next, first })
     }
 

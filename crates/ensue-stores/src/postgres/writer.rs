@@ -115,7 +115,10 @@ impl Writer {
                 }
                 Err(error) => error,
             };
-            let go_on = match Trouble::of(&error) {
+            // While it is open whether the batch is stored, whatever goes wrong is one more lost connection: to call it
+            // refused would have it sent again.
+            let trouble = if doubt.is_some() { Trouble::Lost } else { Trouble::of(&error) };
+            let go_on = match trouble {
                 Trouble::Lost => {
                     tracing::warn!(%error, "the connection that writes to Postgres was lost");
                     self.session = None;
@@ -135,7 +138,14 @@ impl Writer {
                 Trouble::Refused => false,
             };
             if !go_on {
-                return Err((calls, explain(&error, &self.server.place)));
+                let error = match explain(&error, &self.server.place) {
+                    StoreError::Unavailable(message) => StoreError::Unavailable(message),
+                    other if doubt.is_some() => StoreError::Unavailable(format!(
+                        "the connection was lost while the events were sent, and whether they are stored is not known: {other}"
+                    )),
+                    other => other,
+                };
+                return Err((calls, error));
             }
         }
     }
@@ -176,14 +186,18 @@ impl Writer {
                 return Ok(found);
             }
         };
+        let known_tail = self.tail;
         self.tail = outcome.before + outcome.logged;
         self.tail_at = outcome.recorded_at;
-        self.last.fetch_max(self.tail, Ordering::Relaxed);
+        self.last.store(self.tail, Ordering::Relaxed);
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
         for (call, answer) in calls.drain(..).zip(outcome.answers) {
             call.answer(answer);
         }
         // Nobody waits for what we remember: it comes after the answers (about 0.5 ms for 1,000 objects).
+        if outcome.before < known_tail {
+            self.heads = Heads::begin_at(outcome.before);
+        }
         self.heads.appended(outcome.before, self.tail);
         outcome.chained.iter().for_each(|(object, seq)| self.heads.set(object, *seq));
         self.partitions.look_ahead(self.tail);

@@ -4,7 +4,7 @@ use super::append;
 use super::read::{self, json_of, time_of, to_of, uuid_of};
 use super::writer::Changing;
 use ensue_core::store::{Cancelled, Released};
-use ensue_core::{Entry, EventId, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic, plan};
+use ensue_core::{Entry, EventId, IdempotencyKey, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic, plan};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 macro_rules! select_delayed {
@@ -43,8 +43,9 @@ pub(super) fn insert(
 ) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO ensue_delayed (id, not_before, topic, object, payload, metadata, occurred_at, to_subscription)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO ensue_delayed
+             (id, not_before, topic, object, payload, metadata, occurred_at, to_subscription, key)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute(params![
             id.0.as_bytes(),
@@ -55,6 +56,7 @@ pub(super) fn insert(
             entry.metadata.as_str(),
             entry.occurred_at.unwrap_or(accepted_at).as_microsecond(),
             entry.to.as_ref().map(uuid::Uuid::as_bytes),
+            entry.key.as_ref().map(IdempotencyKey::as_str),
         ])?;
     Ok(())
 }
@@ -81,12 +83,11 @@ pub(super) fn release(changing: &mut Changing<'_>, limit: usize) -> Result<Relea
     let (_, tail) = changing.sql(read::ends)?;
     let now = tail.record_time(changing.clock());
     let due: Vec<Pending> = changing.sql(|connection| {
-        connection
-            .prepare_cached(select_delayed!(
-                "WHERE seq IS NULL AND not_before <= ?1 ORDER BY not_before, accepted LIMIT ?2"
-            ))?
-            .query_map(params![now.as_microsecond(), limit as i64], pending_of)?
-            .collect()
+        let mut statement = connection.prepare_cached(select_delayed!(
+            "WHERE seq IS NULL AND not_before <= ?1 ORDER BY not_before, accepted LIMIT ?2"
+        ))?;
+        let due = statement.query_map(params![now.as_microsecond(), limit as i64], pending_of)?;
+        read::up_to_a_page(due, Pending::bytes)
     })?;
     let places = plan::release(&due, tail, &mut changing.known()?)?;
     changing.log(|log| {
@@ -137,9 +138,13 @@ pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Opt
 pub(super) fn cancel(changing: &mut Changing<'_>, id: EventId) -> Result<Cancelled, StoreError> {
     changing.sql(|connection| {
         let gone = connection
-            .prepare_cached("DELETE FROM ensue_delayed WHERE id = ?1 AND seq IS NULL")?
-            .execute([id.0.as_bytes()])?;
-        if gone > 0 {
+            .prepare_cached("DELETE FROM ensue_delayed WHERE id = ?1 AND seq IS NULL RETURNING key")?
+            .query_row([id.0.as_bytes()], |row| row.get::<_, Option<String>>(0))
+            .optional()?;
+        if let Some(key) = gone {
+            connection
+                .prepare_cached("DELETE FROM ensue_keys WHERE key = ?1 AND id = ?2")?
+                .execute(params![key, id.0.as_bytes()])?;
             return Ok(Cancelled::Gone);
         }
         Ok(match read::find(connection, id)? {

@@ -6,6 +6,7 @@ use rusqlite::ErrorCode;
 /// An error while changing the store.
 pub(super) fn of_write(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
+        _ if is_no_room_for_shared_memory(&error) => StoreError::Full(error.to_string()),
         Some(ErrorCode::DiskFull) => StoreError::Full(error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Unavailable(format!(
             "another connection has held the write lock of this file for too long; end its transaction: {error}"
@@ -17,6 +18,14 @@ pub(super) fn of_write(error: rusqlite::Error) -> StoreError {
         }
         _ => StoreError::Engine(error.to_string()),
     }
+}
+
+/// The index of the WAL lives in a file beside it and grows with it. If there is no room for that, SQLite speaks of an
+/// I/O error; nothing was written to the log, and it works again when there is room.
+fn is_no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE};
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code.is_some_and(|code| [SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMMAP].contains(&code))
 }
 
 /// An error while looking at the store: nothing is in doubt but this answer.
@@ -42,6 +51,7 @@ mod tests {
         assert!(matches!(write_error(ffi::SQLITE_IOERR_FSYNC), StoreError::Stopped(_)));
         assert!(matches!(write_error(ffi::SQLITE_IOERR_WRITE), StoreError::Stopped(_)));
         assert!(matches!(write_error(ffi::SQLITE_FULL), StoreError::Full(_)));
+        assert!(matches!(write_error(ffi::SQLITE_IOERR_SHMSIZE), StoreError::Full(_)));
         assert!(matches!(write_error(ffi::SQLITE_BUSY), StoreError::Unavailable(_)));
     }
 }

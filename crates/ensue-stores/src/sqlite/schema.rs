@@ -63,6 +63,7 @@ CREATE TABLE ensue_delayed (
     metadata        TEXT,
     occurred_at     INTEGER NOT NULL,
     to_subscription BLOB,
+    key             TEXT,             -- freed when the event is cancelled
     seq             INTEGER
 ) STRICT;
 CREATE INDEX ensue_delayed_due ON ensue_delayed (not_before, accepted) WHERE seq IS NULL;

@@ -42,6 +42,13 @@ BEGIN
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
+    IF p_hint > o_tail THEN
+        -- The log ends before the place where the caller saw it end: it is another log, and what the caller remembers is
+        -- not of this one.
+        p_heads := NULL;
+        p_heads_at := NULL;
+        p_known_to := 0;
+    END IF;
     v_id_head := right(lpad(to_hex(trunc(extract(epoch FROM o_recorded_at) * 1000)::bigint), 12, '0'), 12);
 
     IF p_callers IS NULL AND p_objects IS NULL THEN
@@ -145,9 +152,9 @@ BEGIN
         FROM chained c WHERE c.is_logged
     ), delayed AS (
         INSERT INTO {schema}.delayed
-            (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata)
+            (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
         SELECT c.not_before, coalesce(c.occurred_at, o_recorded_at), c.id, c.to_subscription,
-            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb
+            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb, c.key
         FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.n
     ), keyed AS (
         -- A key whose window has passed counts as absent: its row is written over.

@@ -3,10 +3,14 @@
 CREATE FUNCTION {schema}.cancel(p_id uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_key text;
 BEGIN
     PERFORM {schema}.lock_log();
-    DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL;
+    DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL RETURNING d.key INTO v_key;
     IF FOUND THEN
+        -- Who sends it again under the same key means it.
+        DELETE FROM {schema}.keys k WHERE k.key = v_key AND k.id = p_id;
         RETURN 0;
     END IF;
     RETURN {schema}.find_seq(p_id, p_from, p_to, p_hint);

@@ -39,7 +39,7 @@ BEGIN
         FROM chained c
     ), emptied AS (
         UPDATE {schema}.delayed d
-        SET seq = c.place, to_subscription = NULL, topic = NULL, object = NULL, payload = NULL, metadata = NULL
+        SET seq = c.place, to_subscription = NULL, topic = NULL, object = NULL, payload = NULL, metadata = NULL, key = NULL
         FROM chained c WHERE d.id = c.id
     )
     SELECT count(*) INTO o_count FROM chained c;

@@ -51,7 +51,8 @@ CREATE TABLE {schema}.delayed (
     topic text COLLATE "C",
     object text COLLATE "C",
     payload jsonb,
-    metadata jsonb
+    metadata jsonb,
+    key text COLLATE "C" -- freed when the event is cancelled
 );
 CREATE INDEX delayed_due ON {schema}.delayed (not_before, accepted) WHERE seq IS NULL;
 CREATE INDEX delayed_seq ON {schema}.delayed (seq) WHERE seq IS NOT NULL;
