@@ -2,7 +2,7 @@
 //!
 //! It begins by listening before it opens the store, so that a taken port costs nothing, and tells its address on
 //! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, streams are ended, requests
-//! under way are finished within [`GRACE`], the store is closed.
+//! under way are finished within ten seconds, the store is closed.
 
 use crate::config::units::human_bytes;
 use crate::config::{Settings, without_password};

@@ -1,7 +1,7 @@
 //! What can one ask of `ensue` on the command line?
 //!
 //! One file per command. A command talks to a running server (`--url`) or opens a store itself (`--store`) through
-//! the same [`target::Target`], and prints for people or, with `--json`, for programs.
+//! the same `target::Target`, and prints for people or, with `--json`, for programs.
 
 mod args;
 mod config;

@@ -2,17 +2,17 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | Who writes, and how do many callers share one commit? | [`writer`] |
-//! | How is a planned append carried out? | [`append`] |
-//! | How do user statements and publishes become one commit? | [`transaction`] |
-//! | How is the log read without holding up the writer? | [`read`], [`readers`] |
-//! | Which events does an object have? | [`objects`] |
-//! | Where do delayed events wait? | [`delayed`] |
-//! | How is the old end of the log forgotten? | [`trim`] |
-//! | What do the tables look like? | [`schema`] |
-//! | Who else has this file open? | [`lock`] |
-//! | Is somebody keeping the write-ahead log from being emptied? | [`wal`] |
-//! | What does an error of SQLite mean for us? | [`error`] |
+//! | Who writes, and how do many callers share one commit? | `writer.rs` |
+//! | How is a planned append carried out? | `append.rs` |
+//! | How do user statements and publishes become one commit? | `transaction.rs` |
+//! | How is the log read without holding up the writer? | `read.rs`, `readers.rs` |
+//! | Which events does an object have? | `objects.rs` |
+//! | Where do delayed events wait? | `delayed.rs` |
+//! | How is the old end of the log forgotten? | `trim.rs` |
+//! | What do the tables look like? | `schema.rs` |
+//! | Who else has this file open? | `lock.rs` |
+//! | Is somebody keeping the write-ahead log from being emptied? | `wal.rs` |
+//! | What does an error of SQLite mean for us? | `error.rs` |
 
 mod append;
 mod delayed;
