@@ -49,6 +49,21 @@ async fn they_chain_correctly_under_a_default_of_repeatable_read() {
     three_wait_in_line(Log::in_database(&format!("{server}/{name}")).await).await;
 }
 
+/// The log was dropped and made anew under a living node: what it remembers is of another log.
+#[tokio::test]
+async fn heads_of_a_log_that_is_gone_are_not_trusted() {
+    let log = Log::new().await;
+    let old = log.open().await;
+    for _ in 0..5 {
+        old.append(on("o")).await.unwrap();
+    }
+    log.run("DROP SCHEMA LOG CASCADE").await;
+    let new = log.open().await;
+    let answers = [old.append(on("o")).await.unwrap()[0], old.append(on("o")).await.unwrap()[0]];
+    assert_eq!(answers.map(|answer| (answer.seq, answer.prev)), [(Some(1), None), (Some(2), Some(1))]);
+    assert_eq!(places(&whole_log(&new).await), [(1, None), (2, Some(1))]);
+}
+
 #[tokio::test]
 async fn two_nodes_on_shared_objects_leave_no_gap_and_no_fork() {
     let log = Log::new().await;

@@ -128,10 +128,18 @@ async fn an_append_whose_session_ends_before_it_wrote_is_stored_once() {
     assert_eq!(places(&whole_log(&store).await), [(1, None), (2, Some(1))]);
 }
 
-/// Stands between a store and its server, and can swallow the server's next answer and hang up.
+/// Stands between a store and its server, and can swallow the server's next answer and hang up, or refuse the next
+/// connection in the server's name.
 struct Wire {
     url: String,
     cut_next_answer: Arc<AtomicBool>,
+    refuse_next_connection: Arc<AtomicBool>,
+}
+
+/// How a server says that something is wrong with its system (58000), as the protocol has it.
+fn refusal() -> Vec<u8> {
+    let fields = b"SFATAL\0C58000\0Mrefused by the test\0\0";
+    [&b"E"[..], &(fields.len() as u32 + 4).to_be_bytes(), fields].concat()
 }
 
 impl Wire {
@@ -143,14 +151,20 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let cut_next_answer = Arc::new(AtomicBool::new(false));
-        let (server, cut) = (server.to_string(), cut_next_answer.clone());
+        let refuse_next_connection = Arc::new(AtomicBool::new(false));
+        let (server, cut, refuse) = (server.to_string(), cut_next_answer.clone(), refuse_next_connection.clone());
         tokio::spawn(async move {
-            while let Ok((inner, _)) = listener.accept().await {
+            while let Ok((mut inner, _)) = listener.accept().await {
+                if refuse.swap(false, Ordering::SeqCst) {
+                    let _start = inner.read(&mut [0; 1_024]).await;
+                    inner.write_all(&refusal()).await.unwrap();
+                    continue;
+                }
                 let outer = TcpStream::connect(&server).await.unwrap();
                 tokio::spawn(pass_on(inner, outer, cut.clone()));
             }
         });
-        Self { url: format!("{scheme}://{user}@{address}/{path}"), cut_next_answer }
+        Self { url: format!("{scheme}://{user}@{address}/{path}"), cut_next_answer, refuse_next_connection }
     }
 }
 
@@ -200,6 +214,23 @@ async fn an_append_whose_answer_is_lost_is_stored_once_and_answered_as_it_was_st
     let conflict = store.append(checked(vec![NewEvent::new("other").key("known")])).await.unwrap_err();
     assert_eq!(conflict, StoreError::KeyConflict { key: "known".into() });
     assert_eq!(whole_log(&store).await.len(), 3);
+}
+
+/// The batch is stored, its answer is lost, and the next connection is refused for a reason of its own. To take that for a
+/// refusal of the batch would answer "not stored", or send it again.
+#[tokio::test]
+async fn an_open_doubt_outlasts_a_refused_connection() {
+    let wire = Wire::new().await;
+    let log = Log::new().await;
+    let url = format!("{}?schema={}&sslmode=disable", wire.url, log.schema);
+    let store: SharedStore = Arc::new(PostgresStore::open(&url, PostgresOptions::default()).await.unwrap());
+    store.append(on("o")).await.unwrap();
+    wire.refuse_next_connection.store(true, Ordering::SeqCst);
+    wire.cut_next_answer.store(true, Ordering::SeqCst);
+    let answer = store.append(on("o")).await.unwrap()[0];
+    assert!(!wire.refuse_next_connection.load(Ordering::SeqCst), "a connection was refused");
+    assert_eq!((answer.seq, answer.prev), (Some(2), Some(1)));
+    assert_eq!(places(&whole_log(&store).await), [(1, None), (2, Some(1))]);
 }
 
 /// The server is away for longer than a call waits.

@@ -47,7 +47,7 @@ BEGIN
         -- not of this one.
         p_heads := NULL;
         p_heads_at := NULL;
-        p_known_to := 0;
+        p_known_to := -1;
     END IF;
     v_id_head := right(lpad(to_hex(trunc(extract(epoch FROM o_recorded_at) * 1000)::bigint), 12, '0'), 12);
 
