@@ -116,39 +116,34 @@ fn compact(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(kept))
 }
 
-/// The position after the string that opens at `at`.
+/// The position after the string that opens at `at`. Of what is in it only escapes matter: the rest is skipped in one go.
 fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     at += 1;
     let mut high_surrogate_open = false;
     loop {
-        let unit = match bytes[at] {
-            b'\\' if bytes[at + 1] == b'u' => {
-                let digits = std::str::from_utf8(&bytes[at + 2..at + 6]).unwrap_or_default();
-                let unit = u16::from_str_radix(digits, 16).map_err(|_| "has a broken \\u escape".to_string())?;
-                at += 6;
-                unit
+        let plain = memchr::memchr2(b'"', b'\\', &bytes[at..]).ok_or("has a string without an end")?;
+        at += plain;
+        let escape = match bytes[at..] {
+            [b'\\', b'u', ..] => {
+                let digits = bytes.get(at + 2..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());
+                let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+                Some(unit.ok_or("has a broken \\u escape")?)
             }
-            b'\\' => {
-                at += 2;
-                u16::from(b'\\')
-            }
-            other => {
-                at += 1;
-                u16::from(other)
-            }
+            _ => None,
         };
-        let is_low = (0xDC00..0xE000).contains(&unit);
-        if high_surrogate_open != is_low {
+        let is_low = escape.is_some_and(|unit| (0xDC00..0xE000).contains(&unit));
+        if is_low != high_surrogate_open || (high_surrogate_open && plain > 0) {
             return Err("has a lone surrogate in a \\u escape; write both halves of the pair, or the character".into());
         }
-        high_surrogate_open = (0xD800..0xDC00).contains(&unit);
         // Only an escape can be zero: a raw control character in a string is not JSON.
-        if unit == 0 {
+        if escape == Some(0) {
             return Err("contains \\u0000, which not every store can keep; remove it".into());
         }
-        if unit == u16::from(b'"') && bytes[at - 1] == b'"' {
-            return Ok(at);
+        if bytes[at] == b'"' {
+            return Ok(at + 1);
         }
+        high_surrogate_open = escape.is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
+        at += if escape.is_some() { 6 } else { 2 };
     }
 }
 
@@ -190,6 +185,9 @@ mod tests {
         assert!(refusal(r#""a\u0000b""#).contains("\\u0000"));
         assert!(refusal(r#""\ud800""#).contains("surrogate"));
         assert!(refusal(r#""\ud800x""#).contains("surrogate"));
+        assert!(refusal(r#""\ud800x\udc00""#).contains("surrogate"));
+        assert!(refusal(r#""x\udc00""#).contains("surrogate"));
+        assert!(refusal(r#""\ud800\n""#).contains("surrogate"));
         assert!(refusal(r#""\udc00""#).contains("surrogate"));
         assert!(refusal(r#""\ud800\ud800""#).contains("surrogate"));
         assert!(refusal("1e400000").contains("digits"));
