@@ -40,32 +40,28 @@ pub trait Fact: Serialize + DeserializeOwned {
     const ACTION: &str;
 }
 
-/// An event somebody wants to publish. Nothing is checked until [`NewEvent::check`], so that building one never fails.
+/// An event somebody wants to publish. Building one never fails: the first fault is kept until [`NewEvent::check`].
 #[derive(Debug, Clone)]
 pub struct NewEvent {
-    topic: String,
-    object: Option<String>,
-    payload: Result<Json, Invalid>,
-    metadata: Result<Json, Invalid>,
-    occurred_at: Option<Timestamp>,
-    not_before: Option<Timestamp>,
-    key: Option<String>,
-    to: Option<Uuid>,
+    entry: Entry,
+    fault: Option<Box<Invalid>>,
 }
 
 impl NewEvent {
     /// An event on a topic, with `null` as its payload.
-    pub fn new(topic: impl Into<String>) -> Self {
-        Self {
-            topic: topic.into(),
+    pub fn new(topic: impl AsRef<str>) -> Self {
+        let entry = Entry {
+            topic: Topic::unset(),
             object: None,
-            payload: Ok(Json::null()),
-            metadata: Ok(Json::empty_object()),
+            payload: Json::null(),
+            metadata: Json::empty_object(),
             occurred_at: None,
             not_before: None,
             key: None,
             to: None,
-        }
+        };
+        let event = Self { entry, fault: None };
+        event.with(Topic::parse(topic.as_ref()), |entry, topic| entry.topic = topic)
     }
 
     /// A typed event: topic and payload come from the fact.
@@ -74,54 +70,67 @@ impl NewEvent {
     }
 
     /// What the event is about. Events of one object are chained and handled in order.
-    pub fn object(self, object: impl Into<String>) -> Self {
-        Self { object: Some(object.into()), ..self }
+    pub fn object(self, object: impl AsRef<str>) -> Self {
+        self.with(ObjectKey::parse(object.as_ref()), |entry, object| entry.object = Some(object))
     }
 
     /// The content, from any value that can be written as JSON.
     pub fn payload(self, payload: &impl Serialize) -> Self {
-        Self { payload: Json::of("payload", payload), ..self }
+        self.with(Json::of("payload", payload), |entry, payload| entry.payload = payload)
     }
 
     /// The content, as JSON text.
     pub fn payload_json(self, text: &str) -> Self {
-        Self { payload: Json::parse("payload", text), ..self }
+        self.with(Json::parse("payload", text), |entry, payload| entry.payload = payload)
     }
 
     /// What is said about the event rather than by it: a JSON object.
     pub fn metadata(self, metadata: &impl Serialize) -> Self {
-        Self { metadata: Json::of("metadata", metadata), ..self }
+        self.with(Json::of("metadata", metadata), |entry, metadata| entry.metadata = metadata)
     }
 
     /// The metadata, as JSON text.
     pub fn metadata_json(self, text: &str) -> Self {
-        Self { metadata: Json::parse("metadata", text), ..self }
+        self.with(Json::parse("metadata", text), |entry, metadata| entry.metadata = metadata)
     }
 
     /// When it happened; when it was recorded, unless told.
     pub fn occurred_at(self, at: Timestamp) -> Self {
-        Self { occurred_at: Some(at), ..self }
+        self.with(check_time("occurred_at", at), |entry, at| entry.occurred_at = Some(at))
     }
 
     /// Enters the log no earlier than this. Until then it is pending, and has no place in its object's order.
     pub fn not_before(self, at: Timestamp) -> Self {
-        Self { not_before: Some(at), ..self }
+        self.with(check_time("not_before", at), |entry, at| entry.not_before = Some(at))
     }
 
     /// The caller's own name for this publish: sent again within 24 hours it is stored once.
-    pub fn key(self, key: impl Into<String>) -> Self {
-        Self { key: Some(key.into()), ..self }
+    pub fn key(self, key: impl AsRef<str>) -> Self {
+        self.with(IdempotencyKey::parse(key.as_ref()), |entry, key| entry.key = Some(key))
     }
 
     /// Meant for one subscription only.
     pub fn to(self, subscription: Uuid) -> Self {
-        Self { to: Some(subscription), ..self }
+        self.with(Ok(subscription), |entry, to| entry.to = Some(to))
+    }
+
+    /// Sets a field, or keeps the fault if it is the first.
+    fn with<T>(mut self, value: Result<T, Invalid>, set: impl FnOnce(&mut Entry, T)) -> Self {
+        match value {
+            Ok(value) => set(&mut self.entry, value),
+            Err(invalid) => {
+                self.fault.get_or_insert_with(|| Box::new(invalid));
+            }
+        }
+        self
     }
 
     /// Makes it an entry that every engine can store, or says which field to change and how.
     pub fn check(self) -> Result<Entry, Invalid> {
-        let payload = self.payload?;
-        let metadata = self.metadata?;
+        if let Some(fault) = self.fault {
+            return Err(*fault);
+        }
+        let Entry { payload, metadata, .. } = &self.entry;
         if !metadata.is_object() {
             return Err(Invalid::new("metadata", "must be a JSON object, such as {\"trace\":\"abc\"}"));
         }
@@ -132,16 +141,7 @@ impl NewEvent {
             );
             return Err(Invalid::new("payload", reason));
         }
-        Ok(Entry {
-            topic: Topic::parse(&self.topic)?,
-            object: self.object.as_deref().map(ObjectKey::parse).transpose()?,
-            payload,
-            metadata,
-            occurred_at: self.occurred_at.map(|at| check_time("occurred_at", at)).transpose()?,
-            not_before: self.not_before.map(|at| check_time("not_before", at)).transpose()?,
-            key: self.key.as_deref().map(IdempotencyKey::parse).transpose()?,
-            to: self.to,
-        })
+        Ok(self.entry)
     }
 
     /// Checks a batch: all of it is fit for the log, or the first fault is named with its place.

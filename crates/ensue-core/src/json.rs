@@ -18,7 +18,7 @@ pub const DIGITS_MAX: i64 = 400;
 
 /// A JSON value as text: well-formed, without blanks, accepted by every engine.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Json(Box<str>);
+pub struct Json(Cow<'static, str>);
 
 impl Json {
     /// The value `null`.
@@ -35,11 +35,8 @@ impl Json {
     pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
         serde_json::from_str::<&RawValue>(text)
             .map_err(|error| Invalid::new(field, format!("is not JSON: {error}")))?;
-        match compact(text) {
-            Ok(Cow::Borrowed(text)) => Ok(Self(text.into())),
-            Ok(Cow::Owned(text)) => Ok(Self(text.into())),
-            Err(reason) => Err(Invalid::new(field, reason)),
-        }
+        let compact = compact(text).map_err(|reason| Invalid::new(field, reason))?;
+        Ok(Self(compact.into_owned().into()))
     }
 
     /// Checks a Rust value.
@@ -50,8 +47,8 @@ impl Json {
     }
 
     /// A value read back from a store, which let only valid ones in.
-    pub fn stored(text: impl Into<Box<str>>) -> Self {
-        Self(text.into())
+    pub fn stored(text: impl Into<String>) -> Self {
+        Self(Cow::Owned(text.into()))
     }
 
     /// The text of the value.

@@ -127,6 +127,11 @@ impl Topic {
         Ok(Self(text.into()))
     }
 
+    /// What an event that is being built has until it is told; without a segment, so never that of a checked one.
+    pub(crate) fn unset() -> Self {
+        Self(Arc::default())
+    }
+
     /// A topic to filter by: any dotted key, the system's own included.
     pub fn parse_filter(text: &str) -> Result<Self, Invalid> {
         check_dotted("topic", text)?;
