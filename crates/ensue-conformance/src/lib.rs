@@ -3,13 +3,14 @@
 //! An engine's tests implement [`Factory`] and write one line, [`conformance_tests!`], which makes every behaviour of
 //! the suite a test of its own; [`random::compare`] then looks for sequences of calls on which engine and model differ.
 //!
-//! ```ignore
+//! ```
+//! use ensue_conformance::model::ModelFactory as MyEngine;
+//!
 //! ensue_conformance::conformance_tests!(MyEngine);
 //!
-//! #[test]
-//! fn random_calls_have_the_answers_of_the_model() {
-//!     ensue_conformance::random::compare(&MyEngine, 256);
-//! }
+//! # fn main() {
+//! ensue_conformance::random::compare(&MyEngine, 16); // in a test of its own, with more
+//! # }
 //! ```
 //!
 //! | question | file |
@@ -30,4 +31,5 @@ pub mod postgres;
 pub mod random;
 pub mod suite;
 
-pub use factory::{Clock, Factory, Place, TestClock};
+pub use ensue_core::clock::{Clock, ManualClock};
+pub use factory::{Factory, Place};

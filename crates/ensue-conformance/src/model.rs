@@ -4,8 +4,9 @@
 //! slow and forgets all at the end of the process, and it is easy to see that it is right. Engines are held to it by
 //! [`crate::random`]. It shares no decision with them: it does not use `ensue_core::plan`.
 
-use crate::factory::{Clock, Factory, Place};
+use crate::factory::{Factory, Place};
 use async_trait::async_trait;
+use ensue_core::clock::Clock;
 use ensue_core::event::whole_microseconds;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Page, Read, Released, SCAN_MAX, SharedStore};
@@ -176,17 +177,30 @@ fn take_page<'a>(events: impl Iterator<Item = &'a Event>, limit: usize) -> (Vec<
     (page, false)
 }
 
-/// The model, as a store.
+/// The model, as a store. Clones are the same store.
+#[derive(Clone)]
 pub struct Model {
     state: Arc<Mutex<State>>,
     clock: Clock,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
 }
 
 impl Model {
     /// An empty one.
     pub fn new(clock: Clock) -> Self {
-        Self { state: Arc::new(Mutex::new(State::EMPTY)), clock, closed: AtomicBool::new(false) }
+        Self { state: Arc::new(Mutex::new(State::EMPTY)), clock, closed: Arc::default() }
+    }
+
+    /// What a failover to a replica that lags behind does: the last `count` events never happened, and their numbers
+    /// are given out again. Ids are not.
+    pub fn fail_over(&self, count: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = state.log.len().saturating_sub(count);
+        state.last -= (state.log.len() - kept) as Seq;
+        state.log.truncate(kept);
+        state.recorded_at = state.log.last().map_or(Timestamp::MIN, |event| event.recorded_at);
+        let last = state.last;
+        state.keys.retain(|key| key.answer.seq.is_none_or(|seq| seq <= last));
     }
 
     /// The state, while the store is open.
@@ -264,6 +278,10 @@ impl Store for Model {
         Ok(pending)
     }
 
+    async fn pending_count(&self) -> Result<u64, StoreError> {
+        Ok(self.state()?.pending.len() as u64)
+    }
+
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         let mut state = self.state()?;
         if let Some(place) = state.pending.iter().position(|pending| pending.id == id) {
@@ -313,6 +331,10 @@ impl Store for Model {
         Ok(whole_microseconds((self.clock)()))
     }
 
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.state().map(|_| ())
+    }
+
     async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -333,6 +355,6 @@ impl Factory for ModelFactory {
 #[async_trait]
 impl Place for ModelPlace {
     async fn open(&self, clock: Clock) -> SharedStore {
-        Arc::new(Model { state: self.0.clone(), clock, closed: AtomicBool::new(false) })
+        Arc::new(Model { state: self.0.clone(), clock, closed: Arc::default() })
     }
 }

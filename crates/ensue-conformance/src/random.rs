@@ -4,10 +4,11 @@
 //! the engine and on the model side by side. The first answer that differs ends the case, and proptest shrinks the
 //! sequence to a short one that still differs. Ids differ by nature: they are compared by the order they were given in.
 
-use crate::factory::{Clock, Factory, Place, TestClock};
+use crate::factory::{Factory, Place};
 use crate::meaning::Meaning;
 use crate::model::ModelFactory;
 use crate::suite::{block_on, checked};
+use ensue_core::clock::{Clock, ManualClock};
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Read, Released, SharedStore};
 use ensue_core::{
@@ -174,7 +175,7 @@ struct Side {
 }
 
 impl Side {
-    async fn new(factory: &dyn Factory, clock: &TestClock) -> Self {
+    async fn new(factory: &dyn Factory, clock: &ManualClock) -> Self {
         let place = factory.make().await;
         let store = place.open(clock.clock()).await;
         Self { place, clock: clock.clock(), store, ids: Vec::new(), nth: HashMap::new() }
@@ -323,7 +324,7 @@ fn filter(topic: &Option<usize>, object: &Option<usize>) -> Filter {
 
 /// Carries the steps out on both sides; the first difference is an error.
 async fn run(factory: &dyn Factory, steps: &[Step]) -> Result<(), String> {
-    let clock = TestClock::at_noon();
+    let clock = ManualClock::at_noon();
     let start = clock.now();
     let mut model = Side::new(&ModelFactory, &clock).await;
     let mut engine = Side::new(factory, &clock).await;

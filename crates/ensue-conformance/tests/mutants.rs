@@ -107,6 +107,9 @@ impl Store for Mutant {
         Ok(pending)
     }
 
+    async fn pending_count(&self) -> Result<u64, StoreError> {
+        self.inner.pending_count().await
+    }
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         Ok(match self.inner.cancel(id).await? {
             Cancelled::Unknown if self.fault == Fault::CancelsTwice => Cancelled::Gone,
@@ -138,6 +141,10 @@ impl Store for Mutant {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         self.inner.now().await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.inner.ready().await
     }
 
     async fn close(&self) {

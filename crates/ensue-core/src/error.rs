@@ -26,7 +26,10 @@ impl Invalid {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The idempotency key was used for another event within its window: nothing of the batch was stored.
-    #[error("the key `{key}` was already used for another event; send the same event again, or choose another key")]
+    #[error(
+        "the key `{}` was already used for another event; send the same event again, or choose another key",
+        key.replace(crate::key::PART_MARK, " ").trim_start()
+    )]
     KeyConflict {
         /// The key in question.
         key: String,

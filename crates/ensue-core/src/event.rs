@@ -109,6 +109,11 @@ impl NewEvent {
         self.with(IdempotencyKey::parse(key.as_ref()), |entry, key| entry.key = Some(key))
     }
 
+    /// A name in two parts: who sends, and its own name for this publish. Never the same as a name in one piece.
+    pub fn key_of_parts(self, sender: &str, name: &str) -> Self {
+        self.with(IdempotencyKey::of_parts(sender, name), |entry, key| entry.key = Some(key))
+    }
+
     /// Meant for one subscription only.
     pub fn to(self, subscription: Uuid) -> Self {
         self.with(Ok(subscription), |entry, to| entry.to = Some(to))

@@ -2,9 +2,11 @@
 //!
 //! Postgres' `jsonb` refuses some JSON that is well-formed: `\u0000`, lone surrogates, numbers beyond its `numeric`.
 //! One such payload would fail every other event gathered into the same commit, so it is refused at the door, for
-//! every engine alike. What passes is kept without the blanks between its tokens: shorter, and a single line.
+//! every engine alike. `jsonb` also writes numbers out, `1e99` as a one with 99 zeros: what would grow out of all
+//! proportion is refused too. What passes is kept without the blanks between its tokens: shorter, and a single line.
 
 use crate::error::Invalid;
+use crate::event::EVENT_BYTES_MAX;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -15,6 +17,11 @@ pub const DEPTH_MAX: usize = 64;
 /// How many digits a number may have on either side of its point when written out without an exponent.
 /// Every double fits; `1e131071` (eight bytes in, 131 kB out) does not.
 pub const DIGITS_MAX: i64 = 400;
+/// How many times longer than its text a value may be when its numbers are written out: arrays of small constants such
+/// as `6.62607015e-34` take three times their text.
+pub const GROWTH_MAX: usize = 8;
+/// How many bytes it may always grow by, so that a few of the largest doubles fit.
+pub const GROWTH_FREE_BYTES: usize = 4 << 10;
 
 /// A JSON value as text: well-formed, without blanks, accepted by every engine.
 #[derive(Clone, PartialEq, Eq)]
@@ -80,6 +87,7 @@ fn compact(text: &str) -> Result<Cow<'_, str>, String> {
     let mut depth = 0;
     let mut kept = String::new();
     let mut copied_to = 0; // everything before this is in `kept` or was blank
+    let mut growth = 0; // bytes that writing the numbers out would add
     let mut at = 0;
     while at < bytes.len() {
         match bytes[at] {
@@ -95,7 +103,11 @@ fn compact(text: &str) -> Result<Cow<'_, str>, String> {
                 depth -= 1;
                 at += 1;
             }
-            b'-' | b'0'..=b'9' => at = number_end(bytes, at)?,
+            b'-' | b'0'..=b'9' => {
+                let (end, written_bytes) = number_end(bytes, at)?;
+                growth += written_bytes.saturating_sub(end - at);
+                at = end;
+            }
             b' ' | b'\t' | b'\n' | b'\r' => {
                 kept.push_str(&text[copied_to..at]);
                 while at < bytes.len() && matches!(bytes[at], b' ' | b'\t' | b'\n' | b'\r') {
@@ -106,11 +118,22 @@ fn compact(text: &str) -> Result<Cow<'_, str>, String> {
             _ => at += 1,
         }
     }
-    if copied_to == 0 {
-        return Ok(Cow::Borrowed(text));
+    let compacted = match copied_to {
+        0 => Cow::Borrowed(text),
+        _ => {
+            kept.push_str(&text[copied_to..]);
+            Cow::Owned(kept)
+        }
+    };
+    let written_bytes = compacted.len() + growth;
+    let written_bytes_max = (GROWTH_MAX * compacted.len() + GROWTH_FREE_BYTES).min(EVENT_BYTES_MAX);
+    if growth > 0 && written_bytes > written_bytes_max {
+        return Err(format!(
+            "takes {written_bytes} bytes when its numbers are written out without exponents, and at most \
+             {written_bytes_max} are allowed here; send such numbers as strings"
+        ));
     }
-    kept.push_str(&text[copied_to..]);
-    Ok(Cow::Owned(kept))
+    Ok(compacted)
 }
 
 /// The position after the string that opens at `at`. Of what is in it only escapes matter: the rest is skipped in one go.
@@ -144,8 +167,8 @@ fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     }
 }
 
-/// The position after the number that begins at `at`.
-fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
+/// The position after the number that begins at `at`, and how many bytes it has when written out.
+fn number_end(bytes: &[u8], mut at: usize) -> Result<(usize, usize), String> {
     let start = at;
     while at < bytes.len() && matches!(bytes[at], b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
         at += 1;
@@ -160,7 +183,8 @@ fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     if before > DIGITS_MAX || after > DIGITS_MAX {
         return Err(format!("has a number of more than {DIGITS_MAX} digits when written out; send it as a string"));
     }
-    Ok(at)
+    // One digit at least, a sign and a point at most.
+    Ok((at, before.max(1) as usize + after.max(0) as usize + 2))
 }
 
 #[cfg(test)]
@@ -199,6 +223,38 @@ mod tests {
         {
             assert_eq!(Json::parse("payload", good).unwrap().as_str(), good);
         }
+    }
+
+    #[test]
+    fn numbers_that_grow_without_measure_when_written_out_are_refused() {
+        let array = |number: &str, count: usize| format!("[{}]", vec![number; count].join(","));
+        for grown in [array("1e399", 100), array("1e-399", 100), array("-1.5E+300", 200), array("1e200", 170_000)] {
+            let refusal = refusal(&grown);
+            assert!(refusal.contains("written out") && refusal.contains("as strings"), "{refusal}");
+        }
+        for fine in [
+            array("1e399", 10),
+            array("6.62607015e-34", 20_000),
+            array("0.25", 100_000),
+            array("12345678901234567890", 40_000),
+            format!("\"{}\"", "1e399,".repeat(10_000)),
+        ] {
+            assert_eq!(Json::parse("payload", &fine).unwrap().as_str(), fine);
+        }
+    }
+
+    /// However it is cut into events, a body of so many bytes takes at most this when written out.
+    #[test]
+    fn a_batch_cannot_grow_much_more_than_one_event() {
+        let event = array_that_just_passes();
+        let written = |text: &str| text.len() + text.matches("e399").count() * 397;
+        assert!(written(&event) <= GROWTH_MAX * event.len() + GROWTH_FREE_BYTES, "{}", written(&event));
+    }
+
+    fn array_that_just_passes() -> String {
+        let array = |count: usize| format!("[{}]", vec!["1e399"; count].join(","));
+        let count = (1..).find(|count| Json::parse("payload", &array(*count)).is_err()).expect("some is too large");
+        array(count - 1)
     }
 
     #[test]

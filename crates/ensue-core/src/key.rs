@@ -15,6 +15,8 @@ pub const TOPIC_BYTES_MAX: usize = 255;
 pub const OBJECT_BYTES_MAX: usize = 512;
 /// The longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 512;
+/// What leads each part of an idempotency key that is made of several: a control character, which no other key can have.
+pub const PART_MARK: char = '\u{1f}';
 /// The first segment that only Ensue itself publishes under.
 pub const RESERVED: &str = "ensue";
 
@@ -159,9 +161,19 @@ impl IdempotencyKey {
         Ok(Self(text.into()))
     }
 
-    /// A key made of two parts, such that `a` + `b:c` and `a:b` + `c` differ (the first part's length leads).
+    /// A key made of two parts, such as a CloudEvent's `source` and `id`. Each part is led by [`PART_MARK`], which
+    /// neither a part nor a key of one piece can have: so `a` + `b:c` and `a:b` + `c` differ (S8), and nobody's own key
+    /// is ever taken for one made of parts.
     pub fn of_parts(first: &str, second: &str) -> Result<Self, Invalid> {
-        Self::parse(&format!("{}:{first}:{second}", first.len()))
+        let key = format!("{PART_MARK}{first}{PART_MARK}{second}");
+        for part in [first, second] {
+            check_plain("key", part, KEY_BYTES_MAX)?;
+        }
+        if key.len() > KEY_BYTES_MAX {
+            let reason = format!("has {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len());
+            return Err(Invalid::new("key", reason));
+        }
+        Ok(Self(key.into()))
     }
 }
 
@@ -201,5 +213,26 @@ mod tests {
         let one = IdempotencyKey::of_parts("a", "b:c").unwrap();
         let other = IdempotencyKey::of_parts("a:b", "c").unwrap();
         assert_ne!(one, other);
+    }
+
+    /// S8: a caller's own key cannot be the key of somebody's CloudEvent.
+    #[test]
+    fn a_key_of_parts_is_never_a_plain_key() {
+        let of_parts = IdempotencyKey::of_parts("/shop", "17").unwrap();
+        assert!(IdempotencyKey::parse(of_parts.as_str()).is_err());
+        for plain in ["5:/shop:17", "/shop17", "/shop 17", "/shop:17"] {
+            assert_ne!(IdempotencyKey::parse(plain).unwrap(), of_parts);
+        }
+        // Nor can a part reach over into the other.
+        assert!(IdempotencyKey::of_parts("a\u{1f}b", "c").is_err());
+        assert!(IdempotencyKey::of_parts("a", "b\u{1f}c").is_err());
+    }
+
+    #[test]
+    fn a_key_of_parts_is_bounded_as_any_key_is() {
+        let (source, id) = ("s".repeat(200), "i".repeat(310));
+        assert_eq!(IdempotencyKey::of_parts(&source, &id).unwrap().as_str().len(), KEY_BYTES_MAX);
+        assert!(IdempotencyKey::of_parts(&source, &format!("{id}i")).unwrap_err().reason.contains("513"));
+        assert!(IdempotencyKey::of_parts("", "a").is_err());
     }
 }

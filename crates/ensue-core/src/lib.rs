@@ -13,14 +13,15 @@
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
+//! | May a receiver apply this event now? | [`sequencer`] |
+//! | Where does an engine read the time? | [`clock`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | What must an engine be able to do? | [`store`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
-#![warn(missing_docs)]
-
 pub mod chain;
+pub mod clock;
 pub mod error;
 pub mod event;
 pub mod filter;
@@ -30,6 +31,7 @@ pub mod key;
 pub mod plan;
 pub mod recent;
 pub mod retention;
+pub mod sequencer;
 pub mod store;
 
 pub use error::{Invalid, StoreError};
@@ -39,4 +41,5 @@ pub use id::EventId;
 pub use jiff::Timestamp;
 pub use json::Json;
 pub use key::{IdempotencyKey, ObjectKey, Topic};
+pub use sequencer::Sequencer;
 pub use store::Store;

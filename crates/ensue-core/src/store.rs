@@ -18,15 +18,39 @@ pub const SCAN_MAX: u64 = 10_000;
 /// How many bytes of events one page, chain or list holds at most (but always one event).
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Cuts a list of events to what fits on a page: those of `sizes` that go together into [`PAGE_BYTES_MAX`], and at
-/// least one.
-pub fn fits_on_page(sizes: impl IntoIterator<Item = usize>) -> usize {
-    let mut bytes = 0;
-    let fits = |(index, size): &(usize, usize)| {
-        bytes += size;
-        *index == 0 || bytes <= PAGE_BYTES_MAX
-    };
-    sizes.into_iter().enumerate().take_while(fits).count()
+/// How much still fits: so many bytes together, but always one event, or a large one would never be read.
+#[derive(Debug, Clone)]
+pub struct Room {
+    bytes_max: usize,
+    bytes: usize,
+    is_empty: bool,
+}
+
+impl Room {
+    /// Room for so many bytes.
+    pub fn of(bytes_max: usize) -> Self {
+        Self { bytes_max, bytes: 0, is_empty: true }
+    }
+
+    /// Room for a page: [`PAGE_BYTES_MAX`].
+    pub fn of_a_page() -> Self {
+        Self::of(PAGE_BYTES_MAX)
+    }
+
+    /// Takes room for one more of this size; false, and nothing is taken, if it does not fit.
+    pub fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.is_empty || self.bytes + bytes <= self.bytes_max;
+        if fits {
+            self.bytes += bytes;
+            self.is_empty = false;
+        }
+        fits
+    }
+
+    /// How many bytes were taken.
+    pub fn taken(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// What to read: at most `limit` events after `after` that `filter` matches.
@@ -115,6 +139,9 @@ pub trait Store: Send + Sync + 'static {
     /// bytes.
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError>;
 
+    /// How many delayed events wait.
+    async fn pending_count(&self) -> Result<u64, StoreError>;
+
     /// Cancels a delayed event that has not entered the log, and frees its key: who sends it again means it.
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError>;
 
@@ -138,9 +165,32 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
+    /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing; a store that was
+    /// opened to look only is ready when it can be read. Cheap, and waits for nobody's turn to write.
+    async fn ready(&self) -> Result<(), StoreError>;
+
     /// Finishes what was accepted, refuses what comes after, and lets go of the store.
     async fn close(&self);
 }
 
 /// Any engine.
 pub type SharedStore = Arc<dyn Store>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_one_of_any_size_and_for_no_more_than_fits() {
+        let mut room = Room::of(10);
+        assert!(room.take(50));
+        assert!(!room.take(1));
+        let mut room = Room::of(10);
+        assert!(room.take(0) && room.take(9));
+        assert!(!room.take(2));
+        // What did not fit has taken nothing.
+        assert!(room.take(1));
+        assert!(!room.take(1));
+        assert_eq!(room.taken(), 10);
+    }
+}

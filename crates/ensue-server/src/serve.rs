@@ -4,12 +4,12 @@
 //! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, streams are ended, requests
 //! under way are finished within ten seconds, the store is closed.
 
-use crate::config::units::human_bytes;
-use crate::config::{Settings, without_password};
-use crate::http::{self, HttpOptions, Polite, Tokens};
+use crate::cli::output;
+use crate::config::Settings;
+use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
 use anyhow::{Context, anyhow, bail};
-use axum::serve::ListenerExt;
-use ensue::{Bounds, Ensue, Options, Retention};
+use ensue::{Bounds, Ensue, Options};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,6 +19,9 @@ use tokio::sync::watch;
 
 /// How long requests under way may take to finish when the server is told to stop.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How many files the server has open beside its connections, at most.
+const FILES_RESERVED: usize = 128;
 
 /// Runs a server until it is told to stop.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -42,18 +45,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         ..HttpOptions::default()
     };
     let app = http::router_with(bus.clone(), options);
-    // An answer is one small write: waiting for more to send with it would only delay it.
-    let listener = listener.tap_io(|connection| {
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY was not set");
-        }
-    });
-    let mut stopped = stop.subscribe();
-    let served = axum::serve(Polite(listener), app).with_graceful_shutdown(async move {
-        // An error means that the sender is gone, which is the end too.
-        let _told_or_gone = stopped.wait_for(|stopped| *stopped).await;
-    });
-    let mut server = tokio::spawn(served.into_future());
+    let limits = ConnectionLimits { connections_max: room_for_connections(), ..ConnectionLimits::default() };
+    let mut server = tokio::spawn(http::serve(listener, app, limits, stop.subscribe()));
     announce(&settings, address, bus.store().engine(), bounds)?;
 
     tokio::select! {
@@ -65,7 +58,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tokio::select! {
         () = signals.next() => bail!("told to stop twice: stopped at once, without waiting for requests under way"),
         finished = tokio::time::timeout(GRACE, &mut server) => match finished {
-            Ok(ended) => ended.context("the server's task failed")?.context("the server failed")?,
+            Ok(ended) => ended.context("the server's task failed")?,
             Err(_late) => {
                 tracing::warn!("some requests were still under way after {} s: they are cut off", GRACE.as_secs());
                 server.abort();
@@ -78,6 +71,28 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// How many connections may be open: the default, or fewer if the system allows the process fewer files. It is asked for
+/// as many as needed, as most systems let a process have more than they give it at first.
+fn room_for_connections() -> usize {
+    let wanted = (CONNECTIONS_MAX + FILES_RESERVED) as u64;
+    let mut files = getrlimit(Resource::Nofile);
+    if files.current.is_some_and(|current| current < wanted) {
+        let raised = files.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: files.maximum }) {
+            Ok(()) => files.current = Some(raised),
+            Err(error) => tracing::debug!(%error, "the limit of open files was not raised"),
+        }
+    }
+    match files.current {
+        Some(current) if current < wanted => {
+            let room = (current as usize).saturating_sub(FILES_RESERVED).max(1);
+            tracing::warn!("at most {room} connections at once: the system allows {current} open files (ulimit -n)");
+            room
+        }
+        Some(_) | None => CONNECTIONS_MAX,
+    }
 }
 
 /// SIGTERM and SIGINT.
@@ -101,19 +116,10 @@ impl Signals {
     }
 }
 
-/// Binds the address. One that others can reach needs a token (S5).
+/// Binds the address, after everything was checked that can be without opening anything.
 async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     let wanted = &settings.listen;
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(wanted)
-        .await
-        .with_context(|| format!("`{wanted}` is no address to listen on: write one such as 127.0.0.1:4747"))?
-        .collect();
-    if settings.tokens.is_empty() && addresses.iter().any(|address| !address.ip().is_loopback()) {
-        bail!(
-            "refusing to listen on {wanted} without a token: everybody who can reach it could read and write the log. \
-             Set ENSUE_TOKEN (such as the output of `openssl rand -hex 32`) or --token-file, or listen on 127.0.0.1"
-        );
-    }
+    let addresses = settings.check().await?;
     TcpListener::bind(&addresses[..]).await.map_err(|error| {
         anyhow!("cannot listen on {wanted}: {error}; choose another with --listen, port 0 for any free one")
     })
@@ -121,9 +127,9 @@ async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
 
 async fn open(settings: &Settings) -> anyhow::Result<Ensue> {
     let options = Options { retention: settings.retention, ..Options::default() };
-    Ensue::open_with(&settings.store, options)
+    Ensue::open_with(settings.store.as_str(), options)
         .await
-        .with_context(|| format!("cannot open the store {}", without_password(&settings.store)))
+        .with_context(|| format!("cannot open the store {}", settings.store))
 }
 
 /// The address on stdout for programs, the rest on stderr for people.
@@ -131,7 +137,7 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
     let log = match bounds.count() {
         0 if bounds.last == 0 => "empty".to_string(),
         0 => format!("empty, goes on at seq {}", bounds.last + 1),
-        count => format!("{count} events, seq {} to {}", bounds.first, bounds.last),
+        count => format!("{}, seq {} to {}", output::events(count), bounds.first, bounds.last),
     };
     let access = match settings.tokens.len() {
         0 => "no token needed: only this machine can reach it".to_string(),
@@ -142,19 +148,10 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
     eprintln!(
         "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{config}",
         env!("CARGO_PKG_VERSION"),
-        without_password(&settings.store),
-        keeps(&settings.retention),
+        settings.store,
+        settings.keeps(),
     );
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on http://{address}")?;
     Ok(out.flush()?)
-}
-
-fn keeps(retention: &Retention) -> String {
-    match (retention.age, retention.bytes) {
-        (None, None) => "everything".into(),
-        (Some(age), None) => format!("what is younger than {age:#}"),
-        (None, Some(bytes)) => format!("the newest {}", human_bytes(bytes)),
-        (Some(age), Some(bytes)) => format!("the newest {} of what is younger than {age:#}", human_bytes(bytes)),
-    }
 }

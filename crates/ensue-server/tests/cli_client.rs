@@ -2,42 +2,8 @@
 
 mod cli_support;
 
-use cli_support::{Lines, Run, Server, ensue, run, run_with_stdin};
+use cli_support::{Run, Server, ensue, everywhere, run, run_with_stdin};
 use serde_json::{Value, json};
-use std::path::Path;
-
-/// Where the commands of a test go.
-enum Place<'a> {
-    Server(&'a Server),
-    Store(String),
-}
-
-impl Place<'_> {
-    fn command(&self, folder: &Path, arguments: &[&str]) -> std::process::Command {
-        let mut command = ensue(folder, arguments);
-        match self {
-            Place::Server(server) => command.env("ENSUE_URL", &server.url),
-            Place::Store(url) => command.args(["--store", url]),
-        };
-        command
-    }
-
-    fn run(&self, folder: &Path, arguments: &[&str]) -> Run {
-        Run::of(&mut self.command(folder, arguments))
-    }
-}
-
-/// The same scenario through a server, on SQLite itself and on Postgres itself.
-fn everywhere(scenario: impl Fn(&Path, Place<'_>)) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
-    scenario(folder.path(), Place::Server(&server));
-    let folder = tempfile::tempdir().unwrap();
-    scenario(folder.path(), Place::Store("sqlite:my.db".into()));
-    let folder = tempfile::tempdir().unwrap();
-    let (url, _) = ensue_conformance::postgres::fresh_schema("cli");
-    scenario(folder.path(), Place::Store(url));
-}
 
 #[test]
 fn what_is_published_is_shown() {
@@ -58,6 +24,7 @@ fn what_is_published_is_shown() {
         assert!(for_people.contains("topic        order.paid"), "{for_people}");
 
         let chain = place.run(folder, &["object", "show", "order:1", "--json"]).json();
+        assert_eq!((&chain["events"][0], &chain["next"]), (&by_seq, &Value::Null));
         let seqs: Vec<_> = chain["events"].as_array().unwrap().iter().map(|event| event["seq"].clone()).collect();
         assert_eq!(seqs, [2, 1]);
         let table = place.run(folder, &["object", "show", "order:1", "--limit", "1"]).good();
@@ -72,7 +39,7 @@ fn a_payload_comes_from_a_file_or_stdin() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("body.json"), "{\"from\": \"file\"}").unwrap();
     let store = ["--store", "sqlite:my.db"];
-    run(folder.path(), &[&["publish", "a", "--payload", "@body.json"][..], &store].concat()).good();
+    run(folder.path(), &[&["publish", "a", "--payload", "@body.json", "--create"][..], &store].concat()).good();
     run_with_stdin(folder.path(), &[&["event", "publish", "a", "--payload", "-"][..], &store].concat(), "[1, 2]\n")
         .good();
     let payload = |seq: &str| {
@@ -105,65 +72,15 @@ fn a_delayed_event_is_shown_and_cancelled() {
         let id = event["id"].as_str().unwrap();
         let shown = place.run(folder, &["event", "show", id, "--json"]).json();
         assert_eq!((&shown["state"], &shown["seq"]), (&json!("pending"), &Value::Null));
-        place.run(folder, &["event", "cancel", id]).good();
+        assert_eq!(shown.get("recorded_at"), Some(&Value::Null));
+        let cancelled = place.run(folder, &["event", "cancel", id, "--json"]).json();
+        assert_eq!(cancelled, json!({ "id": id, "state": "cancelled" }));
         assert!(place.run(folder, &["event", "show", id]).bad().contains(id));
         assert!(place.run(folder, &["event", "cancel", id]).bad().contains(id));
         let logged = place.run(folder, &["publish", "now", "--json"]).json();
         let refused = place.run(folder, &["event", "cancel", logged["id"].as_str().unwrap()]).bad();
-        assert!(refused.contains("in the log") && refused.contains("seq 1"), "{refused}");
+        assert!(refused.contains("event 1 is in the log"), "{refused}");
     });
-}
-
-#[test]
-fn tail_shows_history_by_filter_and_stops_at_its_limit() {
-    everywhere(|folder, place| {
-        for (topic, object) in
-            [("order.placed", "o:1"), ("orders", "o:1"), ("order.paid", "o:1"), ("order.paid", "o:2")]
-        {
-            place.run(folder, &["publish", topic, "--object", object]).good();
-        }
-        let tail = |arguments: &[&str]| -> Vec<Value> {
-            let text = place.run(folder, &[&["tail", "--json"][..], arguments].concat()).good();
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-        };
-        let seqs = |events: &[Value]| events.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>();
-        assert_eq!(seqs(&tail(&["--from-beginning", "--limit", "4"])), [1, 2, 3, 4]);
-        assert_eq!(seqs(&tail(&["--after", "2", "--limit", "2"])), [3, 4]);
-        let orders = tail(&["--from-beginning", "--topic", "order", "--limit", "3"]);
-        assert_eq!(seqs(&orders), [1, 3, 4]);
-        // `prev` is the previous event of the object that the filter matches.
-        assert_eq!(orders[1]["prev"], 1);
-        assert_eq!(seqs(&tail(&["--from-beginning", "--object", "o:2", "--limit", "1"])), [4]);
-        let line = place.run(folder, &["tail", "--from-beginning", "--limit", "1"]).good();
-        assert!(line.starts_with("1  ") && line.contains("  order.placed  o:1  null"), "{line}");
-    });
-}
-
-#[test]
-fn tail_follows_live_over_a_restart_of_the_server_without_a_gap_or_a_double() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
-    let address = server.url.strip_prefix("http://").unwrap().to_string();
-    server.run(folder.path(), &["publish", "first"]).good();
-    let tail = Lines::of(ensue(folder.path(), &["tail", "--from-beginning"]).env("ENSUE_URL", &server.url));
-    assert!(tail.next().starts_with("1  "));
-    server.run(folder.path(), &["publish", "second"]).good();
-    assert!(tail.next().starts_with("2  "));
-    server.kill9();
-    let server = Server::start_with(&mut ensue(folder.path(), &["serve", "--listen", &address]), folder.path());
-    server.run(folder.path(), &["publish", "third"]).good();
-    assert!(tail.next().starts_with("3  "));
-}
-
-#[test]
-fn tail_beside_a_writer_sees_what_the_writer_adds() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
-    server.run(folder.path(), &["publish", "first"]).good();
-    let tail = Lines::of(&mut ensue(folder.path(), &["tail", "--from-beginning", "--store", "sqlite:ensue.db"]));
-    assert!(tail.next().contains("first"));
-    server.run(folder.path(), &["publish", "second"]).good();
-    assert!(tail.next().contains("second"));
 }
 
 #[test]
@@ -187,6 +104,7 @@ fn bad_input_is_refused_with_the_field_and_changes_nothing() {
             &["publish", "a", "--not-before", "soon"],
             &["publish"],
             &["tail", "--limit", "0"],
+            &["tail", "--after", "first"],
         ] {
             // Mistakes in the command itself have the exit code of their own.
             assert_eq!(place.run(folder, arguments).code, Some(2), "{arguments:?}");
@@ -224,77 +142,85 @@ fn without_a_server_every_command_says_how_to_start_one() {
     assert!(!folder.path().join("nowhere.db").exists());
 }
 
+/// A mistyped path must not make a second log that nobody looks at.
 #[test]
-fn verify_finds_a_sound_log_sound() {
-    everywhere(|folder, place| {
-        for number in 0..5 {
-            let object = format!("o:{}", number % 2);
-            place.run(folder, &["publish", "a", "--object", &object]).good();
+fn a_store_that_is_not_there_is_made_only_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (postgres, _) = ensue_conformance::postgres::fresh_schema("create");
+    for store in ["sqlite:typo.db", &postgres] {
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        for arguments in [&["publish", "a"][..], &["event", "cancel", id]] {
+            let refused = run(folder.path(), &[arguments, &["--store", store]].concat()).bad();
+            assert!(refused.contains("there is no") && refused.contains("--create"), "{refused}");
         }
-        let verdict = place.run(folder, &["verify"]).good();
-        assert!(verdict.starts_with("sound: 5 events (seq 1 to 5)"), "{verdict}");
-        let report = place.run(folder, &["verify", "--json"]).json();
-        assert_eq!((&report["ok"], &report["events"], &report["objects"]), (&json!(true), &json!(5), &json!(2)));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        run(folder.path(), &["event", "show", "1", "--store", store]).bad();
+        run(folder.path(), &["publish", "a", "--store", store, "--create"]).good();
+        let second = run(folder.path(), &["publish", "a", "--store", store, "--json"]).json();
+        assert_eq!(second["seq"], 2);
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            std::fs::remove_file(file.unwrap().path()).unwrap();
+        }
+    }
+    // A server makes its store by itself.
+    assert_eq!(run(folder.path(), &["publish", "a", "--create"]).code, Some(2));
+}
+
+#[test]
+fn a_length_of_time_does_not_go_with_a_key_and_the_time_itself_does() {
+    everywhere(|folder, place| {
+        let refused = place.run(folder, &["publish", "a", "--key", "k", "--not-before", "+1h"]).bad();
+        let (_, time) = refused.trim().rsplit_once(' ').unwrap();
+        let publish = || place.run(folder, &["publish", "a", "--key", "k", "--not-before", time, "--json"]).json();
+        let (first, again) = (publish(), publish());
+        assert_eq!((&first["id"], &again["repeated"]), (&again["id"], &json!(true)));
     });
 }
 
 #[test]
-fn verify_lists_what_is_broken_and_exits_with_1() {
+fn what_is_no_store_is_named_as_such() {
     let folder = tempfile::tempdir().unwrap();
-    let store = ["--store", "sqlite:my.db"];
-    for _ in 0..4 {
-        run(folder.path(), &[&["publish", "a", "--object", "o"][..], &store].concat()).good();
+    for arguments in
+        [&["publish", "a"][..], &["tail"], &["verify"], &["serve"], &["config", "check"], &["bench", "append"]]
+    {
+        let error = run(folder.path(), &[arguments, &["--store", "mysql://u:canary@h/db"]].concat()).bad();
+        let told =
+            error.contains("--store") && error.contains("`mysql:` is not a store") && error.contains("sqlite:PATH");
+        assert!(told && !error.contains("canary"), "{error}");
     }
-    let database = ensue::rusqlite::Connection::open(folder.path().join("my.db")).unwrap();
-    database.execute("DELETE FROM ensue_events WHERE seq = 2", []).unwrap();
-    database.execute("UPDATE ensue_events SET prev = 1 WHERE seq = 4", []).unwrap();
-    drop(database);
-    let found = run(folder.path(), &[&["verify"][..], &store].concat());
-    assert_eq!(found.code, Some(1), "{found:?}");
-    assert!(found.stdout.contains("gap: seq 2 to 2 are missing"), "{found:?}");
-    assert!(found.stdout.contains("seq 4 (object \"o\") says prev 1, expected 3"), "{found:?}");
-    assert!(found.stdout.contains("NOT SOUND"), "{found:?}");
-    let report = run(folder.path(), &[&["verify", "--json"][..], &store].concat());
-    assert_eq!(report.code, Some(1));
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
-    assert_eq!(report["ok"], false);
+    let doctor = run(folder.path(), &["doctor", "--store", "mysql://u:canary@h/db"]);
+    assert_eq!(doctor.code, Some(1));
+    assert!(doctor.stdout.contains("PROBLEM  store     `mysql:` is not a store"), "{doctor:?}");
+    assert!(!doctor.stdout.contains("canary"), "{doctor:?}");
 }
 
+/// What is published there would be gone at once.
 #[test]
-fn doctor_finds_a_good_installation_good_and_says_what_to_do_otherwise() {
+fn a_store_in_memory_is_for_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["publish", "a", "--create"][..], &["verify"], &["tail"]] {
+        let refused = run(folder.path(), &[arguments, &["--store", "sqlite::memory:"]].concat()).bad();
+        assert!(refused.contains("ensue serve --dev"), "{refused}");
+    }
+}
+
+/// Somebody else's 404 says nothing about an event.
+#[test]
+fn what_is_no_ensue_server_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
-    server.run(folder.path(), &["publish", "a"]).good();
-    let report = server.run(folder.path(), &["doctor", "--json"]).json();
-    let state = |name: &str| {
-        let checks = report["checks"].as_array().unwrap();
-        checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))["state"]
-            .clone()
-    };
-    for name in ["config", "disk", "lock", "store", "engine", "schema", "log", "pending", "clock", "server"] {
-        assert_eq!(state(name), "ok", "{name}: {report}");
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+    for arguments in [&["event", "show", "1"][..], &["event", "cancel", id], &["object", "show", "o"], &["tail"]] {
+        let other = format!("{}/elsewhere", server.url);
+        let refused = run(folder.path(), &[arguments, &["--url", &other]].concat()).bad();
+        assert!(!refused.contains("no event"), "{refused}");
     }
-    let lock = server.run(folder.path(), &["doctor"]).good();
-    assert!(lock.contains(&format!("process {}", server.pid())), "{lock}");
-    let url = server.url.clone();
-    assert!(server.terminate().success());
-
-    let down = run(folder.path(), &["doctor", "--url", &url]);
-    assert_eq!(down.code, Some(1));
-    assert!(down.stdout.contains("PROBLEM  server") && down.stdout.contains("ensue serve"), "{down:?}");
-    std::fs::write(folder.path().join("ensue.yaml"), "nonsense: 1\n").unwrap();
-    let config = run(folder.path(), &["doctor", "--url", &url]);
-    assert!(config.stdout.contains("PROBLEM  config") && config.stdout.contains("ensue.yaml:1:1"), "{config:?}");
 }
 
 #[test]
-fn doctor_looks_at_postgres_too() {
+fn a_mistake_in_what_to_log_is_told_and_keeps_nothing_from_working() {
     let folder = tempfile::tempdir().unwrap();
-    let (url, _) = ensue_conformance::postgres::fresh_schema("doctor");
-    run(folder.path(), &["publish", "a", "--store", &url]).good();
-    let good = run(folder.path(), &["doctor", "--store", &url]).good();
-    assert!(good.contains("ok       engine    postgres 1") && good.contains("1 events, seq 1 to 1"), "{good}");
-    let gone = run(folder.path(), &["doctor", "--store", "postgres://nobody@127.0.0.1:1/none"]);
-    assert_eq!(gone.code, Some(1), "{gone:?}");
-    assert!(gone.stdout.contains("PROBLEM  store"), "{gone:?}");
+    let told = Run::of(ensue(folder.path(), &["config", "check"]).env("ENSUE_LOG", "=["));
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.stderr.contains("ENSUE_LOG is not understood"), "{told:?}");
 }

@@ -19,7 +19,7 @@ fn a_server_tells_its_address_first_and_keeps_events_over_a_restart() {
     assert_eq!(server.run(folder.path(), &["event", "show", "1", "--json"]).json()["topic"], "a.b");
     let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
     assert!(
-        log.contains("1 events, seq 1 to 1") && log.contains("(sqlite)") && log.contains("no token needed"),
+        log.contains("1 event, seq 1 to 1") && log.contains("(sqlite)") && log.contains("no token needed"),
         "{log}"
     );
 }
@@ -67,9 +67,10 @@ fn an_open_stream_does_not_hold_up_the_end() {
     server.run(folder.path(), &["publish", "a"]).good();
     let stream = Lines::of(ensue(folder.path(), &["tail", "--from-beginning"]).env("ENSUE_URL", &server.url));
     assert!(stream.next().contains("a"));
-    let begun = std::time::Instant::now();
     assert!(server.terminate().success());
-    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    // Nothing was waited for, and nothing cut off.
+    let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
+    assert!(log.contains("stopped") && !log.contains("still under way"), "{log}");
 }
 
 /// S5: binding an address that others can reach, without a token.
@@ -85,7 +86,9 @@ fn an_address_that_others_can_reach_needs_a_token() {
     let server = Server::start_with(command.env("ENSUE_TOKEN", "canary-token-of-the-test"), folder.path());
     let url = server.url.replace("0.0.0.0", "127.0.0.1");
     let refused = run(folder.path(), &["publish", "a", "--url", &url]).bad();
-    assert!(refused.contains("--token or ENSUE_TOKEN"), "{refused}");
+    assert!(refused.contains("wants a token") && refused.contains("--token, ENSUE_TOKEN"), "{refused}");
+    let wrong = run(folder.path(), &["publish", "a", "--url", &url, "--token", "another-canary"]).bad();
+    assert!(wrong.contains("does not know this token") && !wrong.contains("canary"), "{wrong}");
     run(folder.path(), &["publish", "a", "--url", &url, "--token", "canary-token-of-the-test"]).good();
     // S7: nobody finds the token in what the server wrote.
     let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
@@ -108,30 +111,6 @@ fn every_token_of_a_file_opens_the_server() {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_that_over_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = "store: sqlite:file.db\nlisten: 127.0.0.1:0\nretention: { age: 7d }\n";
-    std::fs::write(folder.path().join("ensue.yaml"), config).unwrap();
-    let made = |name: &str| folder.path().join(name).exists();
-
-    let server = Server::start_with(&mut ensue(folder.path(), &["serve"]), folder.path());
-    assert!(server.terminate().success());
-    assert!(made("file.db"));
-    let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
-    assert!(log.contains("168h") && log.contains("ensue.yaml"), "{log}");
-
-    let mut by_variable = ensue(folder.path(), &["serve"]);
-    let server = Server::start_with(by_variable.env("ENSUE_STORE", "sqlite:variable.db"), folder.path());
-    assert!(server.terminate().success());
-    assert!(made("variable.db"));
-
-    let mut by_flag = ensue(folder.path(), &["serve", "--store", "sqlite:flag.db"]);
-    let server = Server::start_with(by_flag.env("ENSUE_STORE", "sqlite:variable.db"), folder.path());
-    assert!(server.terminate().success());
-    assert!(made("flag.db"));
-}
-
-#[test]
 fn dev_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = ensue(folder.path(), &["serve", "--dev", "--listen", "127.0.0.1:0"]);
@@ -140,30 +119,6 @@ fn dev_leaves_nothing_behind() {
     assert!(server.terminate().success());
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["serve.log"]);
-}
-
-#[test]
-fn a_config_with_an_unknown_field_is_refused_with_file_and_line() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("ensue.yaml"), "store: sqlite:a.db\nlissen: 127.0.0.1:0\n").unwrap();
-    for arguments in [&["serve"][..], &["config", "check"]] {
-        let error = run(folder.path(), arguments).bad();
-        assert!(error.contains("ensue.yaml:2:1") && error.contains("unknown field `lissen`"), "{error}");
-        assert!(error.contains("ensue config check ensue.yaml"), "{error}");
-    }
-    assert!(!folder.path().join("a.db").exists());
-}
-
-#[test]
-fn config_check_says_whether_a_file_is_good() {
-    let folder = tempfile::tempdir().unwrap();
-    let missing = run(folder.path(), &["config", "check"]).bad();
-    assert!(missing.contains("ensue.yaml"), "{missing}");
-    std::fs::write(folder.path().join("my.yaml"), "retention: { age: 7d, size: 10GB }\n").unwrap();
-    assert_eq!(run(folder.path(), &["config", "check", "my.yaml"]).good(), "my.yaml: ok\n");
-    assert_eq!(run(folder.path(), &["config", "check", "my.yaml", "--json"]).json()["ok"], true);
-    std::fs::write(folder.path().join("my.yaml"), "token_file: nowhere\n").unwrap();
-    assert!(run(folder.path(), &["config", "check", "my.yaml"]).bad().contains("nowhere"));
 }
 
 /// H33: a second process that would write the same file.

@@ -192,6 +192,21 @@ async fn what_not_every_store_can_keep() {
     post_is_refused(r#"{"topic":"a","to":"me"}"#, 422, "to").await;
 }
 
+/// A megabyte of `1e399` would be 68 megabytes in a store that writes numbers out; so would a thousand events of a
+/// kilobyte each.
+#[tokio::test]
+async fn numbers_that_grow_when_they_are_written_out() {
+    let numbers = |count: usize| format!("[{}]", vec!["1e399"; count].join(","));
+    for field in ["payload", "metadata"] {
+        let value = format!(r#"{{"n":{}}}"#, numbers(150_000));
+        let detail = post_is_refused(&format!(r#"{{"topic":"a","{field}":{value}}}"#), 422, field).await;
+        assert!(detail.contains("written out") && detail.contains("strings"), "{detail}");
+    }
+    let event = format!(r#"{{"topic":"a","payload":{}}}"#, numbers(150));
+    let batch = format!("[{}]", vec![event; 1_000].join(","));
+    post_is_refused(&batch, 422, "events[0].payload").await;
+}
+
 #[tokio::test]
 async fn after_minus_1() {
     get_is_refused("/v1/events?after=-1", &[], 400, "after").await;

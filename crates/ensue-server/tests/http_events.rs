@@ -207,6 +207,26 @@ async fn cloudevents_structured() {
     assert_eq!(server.bounds().await.last, 1);
 }
 
+/// S8: whoever guesses how a CloudEvent's key is made cannot take it, and is not taken for it.
+#[tokio::test]
+async fn a_key_of_ones_own_is_never_that_of_a_cloudevent() {
+    let server = Server::start().await;
+    let cloud = r#"{"specversion":"1.0","id":"1","source":"/s","type":"a"}"#;
+    let kind = "application/cloudevents+json";
+    assert_eq!(server.post_as(kind, cloud.as_bytes()).await.status, 201);
+    for key in ["2:/s:1", "/s1", "/s:1", "/s 1"] {
+        let answer = server.post(&format!(r#"{{"topic":"b","key":"{key}"}}"#)).await;
+        assert_eq!(answer.status, 201, "{key}: {}", answer.text());
+    }
+    let detail = server.post(r#"{"topic":"b","key":"\u001f/s\u001f1"}"#).await.problem(422);
+    assert!(detail.contains("control character"), "{detail}");
+    assert_eq!(server.post_as(kind, cloud.as_bytes()).await.status, 200);
+    // A conflict is told in words that its sender knows.
+    let other = cloud.replace("\"a\"", "\"b\"");
+    let detail = server.post_as(kind, other.as_bytes()).await.problem(409);
+    assert!(detail.contains("`/s 1`"), "{detail}");
+}
+
 #[tokio::test]
 async fn cloudevents_batch() {
     let server = Server::start().await;

@@ -8,12 +8,14 @@ use http_support::moody::{Mood, Moody};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 async fn moody(tokens: Tokens) -> (Server, Arc<Mutex<Mood>>) {
     let memory = Ensue::open("sqlite::memory:").await.unwrap();
     let mood = Arc::new(Mutex::new(Mood::Well));
     let bus = Ensue::with_store(Moody::new(memory.store().clone(), mood.clone()));
-    (Server::serve(bus, HttpOptions { tokens, ..HttpOptions::default() }).await, mood)
+    let options = HttpOptions { tokens, body_silence_max: Duration::from_millis(500), ..HttpOptions::default() };
+    (Server::serve(bus, options).await, mood)
 }
 
 const TOKEN: &str = "Authorization: Bearer t";
@@ -91,6 +93,9 @@ async fn every_described_status_happens_and_no_other() {
         let status = server.request(method, target, headers, body).await.status;
         seen.insert((method.to_string(), path.to_string(), status));
     }
+    // A body that is announced and does not come.
+    let announced = format!("POST /v1/events HTTP/1.1\r\nHost: test\r\n{TOKEN}\r\n{JSON}\r\nContent-Length: 5\r\n\r\n");
+    seen.insert(("POST".into(), "/v1/events".into(), server.send(announced.as_bytes()).await.status));
     server.stream("", &[TOKEN]).await;
     seen.insert(("GET".into(), "/v1/events/stream".into(), 200));
 

@@ -1,7 +1,5 @@
 //! The engines behind the `Store` port: one folder each, one cargo feature each.
 
-#![warn(missing_docs)]
-
 pub mod clock;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -5,17 +5,16 @@
 mod postgres_support;
 
 use ensue_conformance::history::{Answer, Call, Outcome, Seen, check};
-use ensue_conformance::postgres::{PrivatePostgres, shared_url};
+use ensue_conformance::postgres::PrivatePostgres;
 use ensue_conformance::suite::checked;
 use ensue_core::store::SharedStore;
 use ensue_core::{NewEvent, StoreError};
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
-use postgres_support::{Log, on, places, whole_log};
+use postgres_support::wire::Wire;
+use postgres_support::{Log, on, open_over, places, whole_log};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 16;
@@ -128,67 +127,13 @@ async fn an_append_whose_session_ends_before_it_wrote_is_stored_once() {
     assert_eq!(places(&whole_log(&store).await), [(1, None), (2, Some(1))]);
 }
 
-/// Stands between a store and its server, and can swallow the server's next answer and hang up, or refuse the next
-/// connection in the server's name.
-struct Wire {
-    url: String,
-    cut_next_answer: Arc<AtomicBool>,
-    refuse_next_connection: Arc<AtomicBool>,
-}
-
-/// How a server says that something is wrong with its system (58000), as the protocol has it.
-fn refusal() -> Vec<u8> {
-    let fields = b"SFATAL\0C58000\0Mrefused by the test\0\0";
-    [&b"E"[..], &(fields.len() as u32 + 4).to_be_bytes(), fields].concat()
-}
-
-impl Wire {
-    async fn new() -> Self {
-        let shared = shared_url();
-        let (scheme, rest) = shared.split_once("://").unwrap();
-        let (authority, path) = rest.split_once('/').unwrap();
-        let (user, server) = authority.rsplit_once('@').map_or(("", authority), |(user, server)| (user, server));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let cut_next_answer = Arc::new(AtomicBool::new(false));
-        let refuse_next_connection = Arc::new(AtomicBool::new(false));
-        let (server, cut, refuse) = (server.to_string(), cut_next_answer.clone(), refuse_next_connection.clone());
-        tokio::spawn(async move {
-            while let Ok((mut inner, _)) = listener.accept().await {
-                if refuse.swap(false, Ordering::SeqCst) {
-                    let _start = inner.read(&mut [0; 1_024]).await;
-                    inner.write_all(&refusal()).await.unwrap();
-                    continue;
-                }
-                let outer = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(pass_on(inner, outer, cut.clone()));
-            }
-        });
-        Self { url: format!("{scheme}://{user}@{address}/{path}"), cut_next_answer, refuse_next_connection }
-    }
-}
-
-async fn pass_on(inner: TcpStream, outer: TcpStream, cut: Arc<AtomicBool>) {
-    let (mut from_store, mut to_store) = inner.into_split();
-    let (mut from_server, mut to_server) = outer.into_split();
-    let asking = tokio::spawn(async move { tokio::io::copy(&mut from_store, &mut to_server).await });
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count) = from_server.read(&mut buffer).await {
-        if count == 0 || cut.swap(false, Ordering::SeqCst) || to_store.write_all(&buffer[..count]).await.is_err() {
-            break;
-        }
-    }
-    asking.abort();
-}
-
 /// The server stored the batch, and its answer never came. Sent again it would be stored twice; the store finds out, and
 /// gives the answer that was lost: to new events, to a repeated key and to a delayed event.
 #[tokio::test]
 async fn an_append_whose_answer_is_lost_is_stored_once_and_answered_as_it_was_stored() {
     let wire = Wire::new().await;
     let log = Log::new().await;
-    let url = format!("{}?schema={}", wire.url, log.schema);
-    let store: SharedStore = Arc::new(PostgresStore::open(&url, PostgresOptions::default()).await.unwrap());
+    let store = open_over(&wire, &log, PostgresOptions::default()).await;
     let known = store.append(checked(vec![NewEvent::new("t").key("known")])).await.unwrap()[0];
     let due = store.now().await.unwrap() + jiff::SignedDuration::from_hours(1);
 
@@ -222,8 +167,7 @@ async fn an_append_whose_answer_is_lost_is_stored_once_and_answered_as_it_was_st
 async fn an_open_doubt_outlasts_a_refused_connection() {
     let wire = Wire::new().await;
     let log = Log::new().await;
-    let url = format!("{}?schema={}&sslmode=disable", wire.url, log.schema);
-    let store: SharedStore = Arc::new(PostgresStore::open(&url, PostgresOptions::default()).await.unwrap());
+    let store = open_over(&wire, &log, PostgresOptions::default()).await;
     store.append(on("o")).await.unwrap();
     wire.refuse_next_connection.store(true, Ordering::SeqCst);
     wire.cut_next_answer.store(true, Ordering::SeqCst);

@@ -55,6 +55,13 @@ impl Ensue {
         Self::new(opened, Options::default())
     }
 
+    /// A bus on the embedded engine, transactions included.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn with_sqlite(store: ensue_stores::sqlite::SqliteStore) -> Self {
+        let store = Arc::new(store);
+        Self::new(Opened { store: store.clone(), sqlite: Some(store) }, Options::default())
+    }
+
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));

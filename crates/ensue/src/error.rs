@@ -20,7 +20,14 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Invalid(invalid) => Error::Invalid(invalid),
-            other => Error::Store(other),
+            error @ (StoreError::KeyConflict { .. }
+            | StoreError::Full(_)
+            | StoreError::Unavailable(_)
+            | StoreError::Locked(_)
+            | StoreError::Unsupported(_)
+            | StoreError::Schema(_)
+            | StoreError::Stopped(_)
+            | StoreError::Engine(_)) => Error::Store(error),
         }
     }
 }

@@ -4,49 +4,78 @@
 //! the same object. Streams follow the log from any point, replay before live.
 //!
 //! ```
+//! # #[cfg(feature = "sqlite")]
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), ensue::Error> {
-//! use ensue::{Ensue, NewEvent};
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ensue::{Ensue, NewEvent, Streamed, Subscription};
 //!
 //! let bus = Ensue::memory().await?; // or Ensue::open("ensue.db"), or Ensue::open("postgres://…")
-//! let first = bus.publish(NewEvent::new("order.placed").object("order:1")).await?;
-//! let second = bus.publish(NewEvent::new("order.paid").object("order:1").payload(&120)).await?;
-//! assert_eq!(second.prev, first.seq);
+//! let placed = bus.publish(NewEvent::new("order.placed").object("order:1")).await?;
+//!
+//! // With your own data, in one commit.
+//! let paid = bus
+//!     .transaction(|tx| {
+//!         tx.execute("CREATE TABLE payments (order_id INTEGER, amount INTEGER)", [])?;
+//!         tx.execute("INSERT INTO payments VALUES (1, 120)", [])?;
+//!         tx.publish(NewEvent::new("order.paid").object("order:1").payload(&120))
+//!     })
+//!     .await?;
+//! assert_eq!(paid.prev, placed.seq);
+//!
+//! // Everything about orders, from the beginning, and then live.
+//! let mut orders = bus.stream(Subscription::topic("order").after(0)).await?;
+//! assert_eq!(orders.next_event().await?.event.topic.as_str(), "order.placed");
+//! assert_eq!(orders.next_event().await?.event.payload.as_str(), "120");
+//! // A stream that cannot deliver something says so; see `Streamed`.
+//! assert_eq!(orders.next().await, Some(Ok(Streamed::Caught(2))));
 //! # Ok(()) }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
 //! ```
+//!
+//! A receiver to which events come late, doubled or out of turn keeps the order of each object with a [`Sequencer`].
+//! Tests of what should happen when have a clock of their own in `testing`.
 //!
 //! | question | file |
 //! |---|---|
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
+//! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
 //! | How does one reader serve every stream? | `tail.rs`, `stream.rs` |
+//! | How much of the log is held for a stream at once? | `pages.rs` |
+//! | Up to where is the log still what it was? | `marks.rs` |
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
+//! | How do I test what should happen when? | `testing.rs` |
 
-#![warn(missing_docs)]
-
+mod address;
 mod bus;
 mod error;
 mod filtered_prev;
+mod marks;
 mod open;
+mod pages;
 mod stream;
 mod subscription;
 mod tail;
 #[cfg(feature = "sqlite")]
+pub mod testing;
+#[cfg(feature = "sqlite")]
 mod transaction;
 mod upkeep;
 
+pub use address::{Address, Place};
 pub use bus::Ensue;
 pub use ensue_core::chain;
 pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};
 pub use ensue_core::{
     Appended, Event, EventId, Fact, Filter, Found, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey, Pending, Seq,
-    StoreError, Timestamp, Topic, event, key, plan, store,
+    Sequencer, StoreError, Timestamp, Topic, event, key, plan, sequencer, store,
 };
 pub use error::Error;
 pub use open::Options;
-pub use stream::{Delivered, EventStream, Streamed};
+pub use stream::{Delivered, EventStream, GapReason, Streamed};
 pub use subscription::Subscription;
 pub use upkeep::Running;
 

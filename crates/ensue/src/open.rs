@@ -1,5 +1,6 @@
-//! Which engine does an address mean?
+//! Which engine opens an address?
 
+use crate::address::{Address, Place};
 use crate::error::Error;
 use ensue_core::retention::Retention;
 use ensue_core::store::SharedStore;
@@ -33,40 +34,19 @@ pub(crate) struct Opened {
     pub sqlite: Option<Arc<SqliteStore>>,
 }
 
-/// The kinds of address.
-enum Address<'a> {
-    Sqlite(&'a str),
-    Postgres,
-}
-
-fn parse(url: &str) -> Result<Address<'_>, Error> {
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => Ok(Address::Postgres),
-        Some(("sqlite", path)) => Ok(Address::Sqlite(path.strip_prefix("//").unwrap_or(path))),
-        Some((scheme, rest)) if rest.starts_with("//") => Err(Error::Address(format!(
-            "there is no engine for `{scheme}://`; use sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE"
-        ))),
-        _ => Ok(Address::Sqlite(url)),
-    }
-}
-
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> {
-    match parse(url)? {
-        Address::Sqlite("") => {
-            Err(Error::Address("the store's path is empty; write sqlite:PATH, such as sqlite:ensue.db".into()))
-        }
+    let address: Address = url.parse()?;
+    match address.place() {
         #[cfg(feature = "sqlite")]
-        Address::Sqlite(path) => {
-            let options = SqliteOptions { read_only: options.read_only, ..SqliteOptions::default() };
-            let store = Arc::new(SqliteStore::open(path, options).await?);
-            Ok(Opened { store: store.clone(), sqlite: Some(store) })
-        }
+        Place::Memory => open_sqlite(":memory:", options).await,
+        #[cfg(feature = "sqlite")]
+        Place::File(path) => open_sqlite(path, options).await,
         #[cfg(not(feature = "sqlite"))]
-        Address::Sqlite(_) => {
+        Place::Memory | Place::File(_) => {
             Err(Error::Address("the embedded engine is not compiled in; add the feature `sqlite`".into()))
         }
         #[cfg(feature = "postgres")]
-        Address::Postgres => {
+        Place::Postgres => {
             use ensue_stores::postgres::{PostgresOptions, PostgresStore};
             let options = PostgresOptions { read_only: options.read_only, ..PostgresOptions::default() };
             let store = Arc::new(PostgresStore::open(url, options).await?);
@@ -77,8 +57,15 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
             })
         }
         #[cfg(not(feature = "postgres"))]
-        Address::Postgres => {
+        Place::Postgres => {
             Err(Error::Address("the Postgres engine is not compiled in; add the feature `postgres`".into()))
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str, options: &Options) -> Result<Opened, Error> {
+    let options = SqliteOptions { read_only: options.read_only, ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(path, options).await?);
+    Ok(Opened { store: store.clone(), sqlite: Some(store) })
 }

@@ -1,13 +1,14 @@
 //! How does a reader go from history to live without a gap or a double?
 //!
-//! It listens to the tail first, then reads the store until nothing is left there, then takes what the tail hands out,
-//! by the numbers: what it already has is passed over, and where numbers are missing (it was too slow, or the tail
-//! began later) it reads the store again.
+//! It listens to the tail first, then reads the store as far as the tail has come, then takes what the tail hands out,
+//! by the numbers: what it already has is passed over, and where numbers are missing (it was too slow) it reads the
+//! store again. When the tail notices that the log went back, the stream goes back with it.
 
 use crate::Error;
 use crate::filtered_prev::{FilteredPrev, Prev};
+use crate::pages::Pages;
 use crate::subscription::Start;
-use crate::tail::{Chunk, Tail};
+use crate::tail::{Chunk, Listening, Tail, Turns};
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use futures_util::Stream;
@@ -15,10 +16,12 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
 
-/// How many events a stream reads from the store at once.
-const PAGE_EVENTS: usize = 256;
+/// How long to wait for the tail before the store is asked again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// An event as a stream delivers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,19 +39,45 @@ pub struct Delivered {
 pub enum Streamed {
     /// The next event.
     Event(Delivered),
-    /// These places cannot be delivered: they were forgotten before the stream came to them, or it was to begin beyond
-    /// the end of the log.
+    /// These places cannot be delivered, or are no longer what they were.
     Gap {
-        /// The first place that is missing.
+        /// The first of them.
         from: Seq,
-        /// The last place that is missing.
+        /// The last of them.
         to: Seq,
+        /// Why, and so where the stream goes on.
+        reason: GapReason,
     },
     /// Everything that was in the log has been delivered up to this place; what follows is live. Once per stream.
     Caught(Seq),
 }
 
-/// The events of a subscription, in `seq` order; never ends by itself.
+/// What happened to the places of a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GapReason {
+    /// Retention forgot them before the stream came to them. It goes on behind them.
+    Forgotten,
+    /// The stream was to begin behind them, but the log ends before them. It goes on at the end of the log.
+    BeyondEnd,
+    /// The log went back, as after a failover to a replica that lagged behind: what the stream passed there never
+    /// happened. It goes on before them, with what has their numbers now: other events, with other ids. Some of them
+    /// may have come already, if they were read before the loss was noticed.
+    WentBack,
+}
+
+impl GapReason {
+    /// The word for it in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GapReason::Forgotten => "forgotten",
+            GapReason::BeyondEnd => "beyond_end",
+            GapReason::WentBack => "went_back",
+        }
+    }
+}
+
+/// The events of a subscription, in `seq` order; goes back only after a [gap](GapReason::WentBack) that says so. Never
+/// ends by itself.
 pub struct EventStream {
     inner: Pin<Box<dyn Stream<Item = Result<Streamed, Error>> + Send>>,
 }
@@ -90,11 +119,18 @@ enum Source {
 
 struct Reader {
     store: SharedStore,
+    tail: Arc<Tail>,
     live: broadcast::Receiver<Arc<Chunk>>,
+    turns: watch::Receiver<Turns>,
+    /// How often the log had gone back when `at` was right.
+    turns_seen: u64,
     filter: Filter,
     prevs: FilteredPrev,
-    /// Everything up to here was delivered or does not match.
+    pages: Pages,
+    /// Everything up to here was looked at. Never ahead of the tail.
     at: Seq,
+    /// Nothing up to here is wanted.
+    begin_after: Seq,
     source: Source,
     caught_up_once: bool,
     /// Read, and to be looked at next.
@@ -109,26 +145,36 @@ pub(crate) async fn open(
     filter: Filter,
     start: Start,
 ) -> Result<EventStream, StoreError> {
-    let live = tail.listen().await?;
+    let Listening { live, mut turns } = tail.listen().await?;
+    let turns_seen = turns.borrow_and_update().count;
     let bounds = store.bounds().await?;
-    let (at, gap) = match start {
+    let (begin_after, gap) = match start {
         Start::Now => (bounds.last, None),
         Start::Time(time) => (store.seq_before(time).await?, None),
         // From the beginning means: whatever there is.
         Start::After(0) => (bounds.first - 1, None),
         // The place does not exist (any more): the log was replaced, or the reader is mistaken. It is told.
         Start::After(after) if after > bounds.last => {
-            (bounds.last, Some(Streamed::Gap { from: bounds.last + 1, to: after }))
+            (bounds.last, Some(Streamed::Gap { from: bounds.last + 1, to: after, reason: GapReason::BeyondEnd }))
         }
         Start::After(after) => (after, None),
     };
+    let read_to = tail.read_to();
+    if bounds.last > read_to {
+        tail.look_now();
+    }
     let prevs = FilteredPrev::new(filter.clone());
     let reader = Reader {
         store,
+        tail,
         live,
+        turns,
+        turns_seen,
         filter,
         prevs,
-        at,
+        pages: Pages::new(),
+        at: begin_after.min(read_to),
+        begin_after,
         source: Source::Store,
         caught_up_once: false,
         waiting: VecDeque::new(),
@@ -144,6 +190,7 @@ pub(crate) async fn open(
 impl Reader {
     async fn next(&mut self) -> Result<Streamed, StoreError> {
         loop {
+            self.go_back_with_the_log();
             if let Some(told) = self.told.pop_front() {
                 return Ok(told);
             }
@@ -159,35 +206,85 @@ impl Reader {
         }
     }
 
-    /// Reads on in the store; goes live if there is nothing left.
-    async fn read_page(&mut self) -> Result<(), StoreError> {
-        let read = Read { after: self.at, limit: PAGE_EVENTS, filter: self.filter.clone() };
-        let page = self.store.read(read).await?;
-        if page.first > self.at + 1 {
-            self.told.push_back(Streamed::Gap { from: self.at + 1, to: page.first - 1 });
-            self.at = page.first - 1;
-            // What was seen before the gap may have had successors in it.
+    /// If the log went back behind this stream's place, says so and goes on after the last event that is still there.
+    fn go_back_with_the_log(&mut self) {
+        if !self.turns.has_changed().unwrap_or(false) {
+            return;
+        }
+        let turns = self.turns.borrow_and_update();
+        let Some(kept_to) = turns.kept_since(self.turns_seen) else { return };
+        self.turns_seen = turns.count;
+        drop(turns);
+        // What was read and not delivered is read again: nobody knows which log it is from.
+        let at = self.waiting.front().map_or(self.at, |event| event.seq - 1).max(self.begin_after);
+        self.waiting.clear();
+        self.source = Source::Store;
+        self.at = at.min(kept_to);
+        self.begin_after = self.at;
+        if at > kept_to {
+            self.told.push_back(Streamed::Gap { from: kept_to + 1, to: at, reason: GapReason::WentBack });
+            // What was seen last of an object may never have happened.
             self.prevs = FilteredPrev::new(self.filter.clone());
         }
-        if page.next <= self.at {
+    }
+
+    /// Reads on in the store; goes live where the tail is.
+    async fn read_page(&mut self) -> Result<(), StoreError> {
+        if self.at >= self.tail.read_to() {
             self.source = Source::Live;
             if !self.caught_up_once {
                 self.caught_up_once = true;
-                self.told.push_back(Streamed::Caught(self.at));
+                self.told.push_back(Streamed::Caught(self.at.max(self.begin_after)));
             }
             return Ok(());
         }
-        self.at = page.next;
-        self.waiting.extend(page.events.into_iter().map(Arc::new));
+        let read = Read { after: self.at, limit: self.pages.limit(), filter: self.filter.clone() };
+        let page = self.store.read(read).await?;
+        let passed = self.at.max(self.begin_after);
+        if page.first > passed + 1 {
+            let (from, to) = (passed + 1, page.first - 1);
+            self.told.push_back(Streamed::Gap { from, to, reason: GapReason::Forgotten });
+            self.at = to;
+            // What was seen before the gap may have had successors in it.
+            self.prevs = FilteredPrev::new(self.filter.clone());
+        }
+        let (events, next) = self.pages.take(page);
+        let read_to = self.tail.read_to();
+        let wanted = |event: &Arc<Event>| event.seq <= read_to && event.seq > self.begin_after;
+        self.waiting.extend(events.into_iter().filter(wanted));
+        let next = next.min(read_to);
+        if next <= self.at {
+            self.await_the_tail().await;
+        }
+        self.at = self.at.max(next);
         Ok(())
+    }
+
+    /// There is less in the log than the tail has seen: it went back, and the tail will say to where.
+    async fn await_the_tail(&mut self) {
+        self.tail.look_now();
+        if let Ok(Ok(())) = tokio::time::timeout(LOOK_AGAIN, self.turns.changed()).await {
+            self.turns.mark_changed();
+        }
     }
 
     /// Takes what the tail hands out next, or goes back to the store if some of it was missed.
     async fn take_chunk(&mut self) {
-        match self.live.recv().await {
+        let handed = tokio::select! {
+            biased;
+            Ok(()) = self.turns.changed() => {
+                self.turns.mark_changed();
+                return;
+            }
+            handed = self.live.recv() => handed,
+        };
+        match handed {
+            // Read before the log went back, or before this stream has heard of it.
+            Ok(chunk) if chunk.turns != self.turns_seen => {}
             Ok(chunk) if chunk.next <= self.at => {}
             Ok(chunk) if chunk.after <= self.at => {
-                let new = chunk.events.iter().filter(|event| event.seq > self.at && self.filter.matches(event));
+                let from = self.at.max(self.begin_after);
+                let new = chunk.events.iter().filter(|event| event.seq > from && self.filter.matches(event));
                 self.waiting.extend(new.cloned());
                 self.at = chunk.next;
             }

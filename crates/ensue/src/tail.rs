@@ -3,57 +3,142 @@
 //! However many streams a process serves, the log is read once: a task reads page after page and hands each page to
 //! all streams. It runs only while somebody listens. A stream that cannot keep up loses its place in the hand-out and
 //! reads the store itself until it has caught up.
+//!
+//! It is also the one that notices when the log goes back (H35): every page it reads begins with the event it already
+//! has, which must still be the same one. That costs a row a page and no query, and needs no word from the engine about
+//! its connections. If it is another event, the tail looks for the last one that still holds, goes on there, and tells
+//! every stream by its [`Turns`]. Streams never go ahead of the tail, so what it has not seen nobody was given.
 
-use ensue_core::store::{Read, SharedStore};
+use crate::marks::Marks;
+use crate::pages::Pages;
+use ensue_core::event::EVENT_BYTES_MAX;
+use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, broadcast, watch};
+use tokio::sync::{Mutex, Notify, broadcast, watch};
 
-/// How many events the tail reads at once.
-const PAGE_EVENTS: usize = 256;
 /// How many pages a stream may lag behind before it has to read the store itself.
 const PAGES_BEHIND_MAX: usize = 16;
 /// How often the log is looked at without a ring: other processes may write to it.
 const POLL: Duration = Duration::from_secs(1);
+/// How many times of going back are kept apart.
+const TURNS_MAX: usize = 16;
+
+// A page that begins with an event that is known still has room for the next.
+const _: () = assert!(3 * EVENT_BYTES_MAX < PAGE_BYTES_MAX);
 
 /// Consecutive events: all that the log has after `after` up to `next`.
 #[derive(Debug)]
 pub(crate) struct Chunk {
+    /// How often the log had gone back before these were read.
+    pub turns: u64,
     pub after: Seq,
     pub events: Vec<Arc<Event>>,
     pub next: Seq,
 }
 
+/// How often the log went back, and to where.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    pub count: u64,
+    /// The last place that stayed what it was, for each of the latest; the oldest stands for all before it too.
+    kept_to: VecDeque<Seq>,
+}
+
+impl Turns {
+    fn add(&mut self, kept_to: Seq) {
+        self.count += 1;
+        self.kept_to.push_back(kept_to);
+        if self.kept_to.len() > TURNS_MAX {
+            let oldest = self.kept_to.pop_front().expect("there are several");
+            self.kept_to[0] = self.kept_to[0].min(oldest);
+        }
+    }
+
+    /// Up to where is everything what it was when `seen` turns had been?
+    pub fn kept_since(&self, seen: u64) -> Option<Seq> {
+        let new = (self.count - seen).min(TURNS_MAX as u64) as usize;
+        self.kept_to.iter().rev().take(new).min().copied()
+    }
+}
+
 pub(crate) struct Tail {
     store: SharedStore,
     bell: watch::Receiver<Seq>,
+    /// Rung by who has seen that the log has more than the tail.
+    behind: Notify,
+    /// Up to here the log was read. Always set before a chunk is handed out: who listens first and then looks here
+    /// gets the rest from the hand-out.
+    read_to: AtomicU64,
+    turns: watch::Sender<Turns>,
     /// The hand-out of the running task; none while nobody listens. The task ends only under this lock, so a
     /// listener that finds it here is served.
     running: Mutex<Option<broadcast::Sender<Arc<Chunk>>>>,
 }
 
+/// What a listener gets.
+pub(crate) struct Listening {
+    pub live: broadcast::Receiver<Arc<Chunk>>,
+    pub turns: watch::Receiver<Turns>,
+}
+
+/// What a look at the log finds.
+enum Found {
+    Nothing,
+    More(Chunk),
+    /// It is what it was up to here, and not beyond.
+    WentBack(Seq),
+}
+
+/// Where the tail is, and what it has seen.
+struct Position {
+    at: Seq,
+    marks: Marks,
+    pages: Pages,
+}
+
 impl Tail {
     pub fn new(store: SharedStore, bell: watch::Receiver<Seq>) -> Self {
-        Self { store, bell, running: Mutex::new(None) }
+        let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
+        Self { store, bell, behind, read_to, turns: watch::Sender::default(), running: Mutex::new(None) }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
     /// from the store, after the call: then nothing falls between.
-    pub async fn listen(self: &Arc<Self>) -> Result<broadcast::Receiver<Arc<Chunk>>, StoreError> {
+    pub async fn listen(self: &Arc<Self>) -> Result<Listening, StoreError> {
         let mut running = self.running.lock().await;
         if let Some(handout) = &*running {
-            return Ok(handout.subscribe());
+            return Ok(Listening { live: handout.subscribe(), turns: self.turns.subscribe() });
         }
         let bell = self.bell.clone();
-        let from = self.store.bounds().await?.last;
-        let (handout, receiver) = broadcast::channel(PAGES_BEHIND_MAX);
+        let at = self.store.bounds().await?.last;
+        let position = Position { at, marks: Marks::at_end(&self.store, at).await?, pages: Pages::new() };
+        self.read_to.store(at, Ordering::SeqCst);
+        let (handout, live) = broadcast::channel(PAGES_BEHIND_MAX);
         *running = Some(handout.clone());
-        tokio::spawn(self.clone().run(from, bell, handout));
-        Ok(receiver)
+        tokio::spawn(self.clone().run(position, bell, handout));
+        Ok(Listening { live, turns: self.turns.subscribe() })
     }
 
-    async fn run(self: Arc<Self>, mut at: Seq, mut bell: watch::Receiver<Seq>, handout: broadcast::Sender<Arc<Chunk>>) {
+    /// Up to where the log was read: no stream may go further by itself.
+    pub fn read_to(&self) -> Seq {
+        self.read_to.load(Ordering::SeqCst)
+    }
+
+    /// Lets the tail look at the log now.
+    pub fn look_now(&self) {
+        self.behind.notify_one();
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        mut position: Position,
+        mut bell: watch::Receiver<Seq>,
+        handout: broadcast::Sender<Arc<Chunk>>,
+    ) {
         loop {
             if handout.receiver_count() == 0 {
                 let mut running = self.running.lock().await;
@@ -64,20 +149,73 @@ impl Tail {
             }
             // Marked as seen before the read: a ring during the read is not lost.
             bell.borrow_and_update();
-            let read = Read { after: at, limit: PAGE_EVENTS, filter: Filter::default() };
-            match self.store.read(read).await {
-                Ok(page) if page.next > at => {
-                    let events = page.events.into_iter().map(Arc::new).collect();
-                    // What was forgotten before it could be read is not claimed: streams find out for themselves.
-                    let after = at.max(page.first - 1);
-                    let _nobody_listens = handout.send(Arc::new(Chunk { after, events, next: page.next }));
-                    at = page.next;
+            match self.look(&mut position).await {
+                Ok(Found::More(chunk)) => {
+                    chunk.events.iter().for_each(|event| position.marks.push(event));
+                    position.at = chunk.next;
+                    self.read_to.store(position.at, Ordering::SeqCst);
+                    let _nobody_listens = handout.send(Arc::new(chunk));
                     continue;
                 }
-                Ok(_) => {}
+                Ok(Found::WentBack(kept_to)) => {
+                    let (from, to) = (kept_to + 1, position.at);
+                    tracing::warn!(from, to, "the log went back: these places are no longer what they were");
+                    position.marks.forget_after(kept_to);
+                    position.at = kept_to;
+                    // Before the turn is told: who hears of it does not go further than this.
+                    self.read_to.store(kept_to, Ordering::SeqCst);
+                    self.turns.send_modify(|turns| turns.add(kept_to));
+                    continue;
+                }
+                Ok(Found::Nothing) => {}
                 Err(error) => tracing::warn!(%error, "the tail cannot read the log; it tries again"),
             }
-            let _rung_or_not = tokio::time::timeout(POLL, bell.changed()).await;
+            tokio::select! {
+                _rung_or_closed = tokio::time::timeout(POLL, bell.changed()) => {}
+                () = self.behind.notified() => {}
+            }
         }
+    }
+
+    /// Reads what follows, and with it the last event that is known: is it still there?
+    async fn look(&self, Position { at, marks, pages }: &mut Position) -> Result<Found, StoreError> {
+        let at = *at;
+        let read = Read { after: at.saturating_sub(1), limit: pages.limit() + 1, filter: Filter::default() };
+        let mut page = self.store.read(read).await?;
+        let is_known = |event: &Event| event.seq == at && marks.agree_with(event);
+        // What retention took cannot be compared.
+        if at >= page.first && !page.events.first().is_some_and(is_known) {
+            let kept_to = marks.last_common(&self.store).await?;
+            return Ok(if kept_to < at { Found::WentBack(kept_to) } else { Found::Nothing });
+        }
+        if page.next <= at {
+            return Ok(Found::Nothing);
+        }
+        page.events.retain(|event| event.seq > at);
+        // What was forgotten before it could be read is not claimed: streams find out for themselves.
+        let after = at.max(page.first - 1);
+        let (events, next) = pages.take(page);
+        Ok(Found::More(Chunk { turns: self.turns.borrow().count, after, events, next }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_saw_some_turns_goes_back_to_the_lowest_of_the_others() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.kept_since(0), None);
+        turns.add(50);
+        turns.add(80);
+        assert_eq!(turns.kept_since(0), Some(50));
+        assert_eq!(turns.kept_since(1), Some(80));
+        assert_eq!(turns.kept_since(2), None);
+        // However many there are, those of long ago still count for who has not heard of them.
+        (0..1_000).for_each(|_| turns.add(90));
+        assert_eq!(turns.kept_since(0), Some(50));
+        assert_eq!(turns.kept_since(1_001), Some(90));
+        assert_eq!(turns.kept_to.len(), TURNS_MAX);
     }
 }

@@ -1,6 +1,6 @@
 //! A stream replays history, then goes live: in order, without a gap, without a double.
 
-use ensue::{Ensue, NewEvent, Streamed, Subscription, Timestamp};
+use ensue::{Ensue, GapReason, NewEvent, Streamed, Subscription, Timestamp};
 use std::collections::HashSet;
 
 async fn publish(bus: &Ensue, topic: &str, object: &str) -> u64 {
@@ -71,12 +71,12 @@ async fn a_stream_that_begins_outside_the_log_is_told_what_it_misses() {
         let mut stream = bus.stream(Subscription::all().after(after)).await.unwrap();
         stream.next().await.unwrap().unwrap()
     };
-    assert_eq!(first(2).await, Streamed::Gap { from: 3, to: 5 });
-    assert_eq!(first(99).await, Streamed::Gap { from: 11, to: 99 });
+    assert_eq!(first(2).await, Streamed::Gap { from: 3, to: 5, reason: GapReason::Forgotten });
+    assert_eq!(first(99).await, Streamed::Gap { from: 11, to: 99, reason: GapReason::BeyondEnd });
     let mut stream = bus.stream(Subscription::all().after(2)).await.unwrap();
     bus.store().trim(11, 1_000).await.unwrap();
     // Everything was forgotten before it was read: first the gap, then that there is nothing more.
-    assert_eq!(stream.next().await, Some(Ok(Streamed::Gap { from: 3, to: 10 })));
+    assert_eq!(stream.next().await, Some(Ok(Streamed::Gap { from: 3, to: 10, reason: GapReason::Forgotten })));
     assert_eq!(stream.next().await, Some(Ok(Streamed::Caught(10))));
 }
 
@@ -117,7 +117,7 @@ async fn a_stream_that_retention_overtakes_is_told_what_it_misses() {
                 assert_eq!(delivered.event.seq, next);
                 next += 1;
             }
-            Streamed::Gap { from, to } => {
+            Streamed::Gap { from, to, reason: _ } => {
                 assert_eq!((from, missed), (next, None));
                 missed = Some(to);
                 next = to + 1;

@@ -19,7 +19,10 @@ impl Subject {
     }
 
     async fn pending(&self) -> Vec<Pending> {
-        self.store.pending(usize::MAX).await.expect("pending")
+        let pending = self.store.pending(usize::MAX).await.expect("pending");
+        // What fits on a page is all there is, in these tests.
+        assert_eq!(self.store.pending_count().await.expect("pending_count"), pending.len() as u64);
+        pending
     }
 
     async fn cancel(&self, id: EventId) -> Cancelled {

@@ -12,9 +12,10 @@ pub mod poison;
 pub mod read;
 pub mod retention;
 
-use crate::factory::{Factory, Place, TestClock};
+use crate::factory::{Factory, Place};
 use crate::meaning::EventMeaning;
 use ensue_core::chain::Audit;
+use ensue_core::clock::ManualClock;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Appended, Entry, Event, Filter, NewEvent, ObjectKey, Seq, StoreError, Topic};
@@ -163,13 +164,6 @@ pub fn behaviours() -> Vec<Behaviour> {
     each_behaviour!(list_of_behaviours, ())
 }
 
-/// Tries all behaviours, one after another.
-pub async fn run(factory: &dyn Factory) {
-    for behaviour in behaviours() {
-        (behaviour.run)(factory).await;
-    }
-}
-
 /// Runs a future to its end on several threads.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
@@ -184,7 +178,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub struct Subject {
     place: Box<dyn Place>,
     /// The clock it reads.
-    pub clock: TestClock,
+    pub clock: ManualClock,
     /// The store.
     pub store: SharedStore,
 }
@@ -193,7 +187,7 @@ impl Subject {
     /// A new empty store.
     pub async fn new(factory: &dyn Factory) -> Self {
         let place = factory.make().await;
-        let clock = TestClock::at_noon();
+        let clock = ManualClock::at_noon();
         let store = place.open(clock.clock()).await;
         Self { place, clock, store }
     }

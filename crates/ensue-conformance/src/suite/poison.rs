@@ -53,7 +53,7 @@ fn odd_json() -> Vec<String> {
     odd.push(format!("{}.{}", "1".repeat(400), "2".repeat(399)));
     odd.push(format!("{}1{}", "[".repeat(64), "]".repeat(64)));
     odd.push(format!("{}1{}", r#"{"a":"#.repeat(64), "}".repeat(64)));
-    odd.push(format!("[{}]", vec!["1e399"; 100].join(",")));
+    odd.push(format!("[{}]", ["1e399"; 10].join(",")));
     odd.push(format!("\"{}\"", "\\ud83d\\ude00".repeat(1_000)));
     odd
 }

@@ -2,17 +2,18 @@
 
 use super::{append_postgres, append_sqlite};
 use crate::cli::output::OutputArgs;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
+use ensue::{Address, Place};
 use std::path::PathBuf;
 
 /// `ensue bench append`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue bench append                                         # SQLite, on the current folder's file system
+  ensue bench append                                         # SQLite, in the current folder
   ensue bench append --dir /mnt/data --seconds 30
-  ensue bench append --store postgres://me@localhost/test    # in a schema of its own, dropped afterwards
+  ensue bench append --store postgres://me@localhost/test    # in a schema of its own
   ensue bench append --json | jq '.figures[] | {name, ratio}'")]
 pub struct AppendArgs {
     /// sqlite, or postgres://… [default: sqlite]
@@ -32,13 +33,16 @@ pub struct AppendArgs {
 pub async fn run(args: AppendArgs) -> anyhow::Result<()> {
     let report = match args.store.as_deref() {
         None | Some("sqlite") => append_sqlite::run(&args.dir, args.seconds).await?,
-        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-            append_postgres::run(url, args.seconds).await?
+        Some(url) => {
+            let address: Address = url.parse().context("--store")?;
+            match address.place() {
+                Place::Postgres => append_postgres::run(&address, args.seconds).await?,
+                Place::Memory | Place::File(_) => bail!(
+                    "the benchmark makes a SQLite file of its own (choose the folder with --dir) or takes a \
+                     postgres://USER@HOST/DATABASE; it will not write into `{address}`"
+                ),
+            }
         }
-        Some(other) => bail!(
-            "the benchmark makes a SQLite file of its own (choose the folder with --dir) or takes a \
-             postgres://USER@HOST/DATABASE; it will not write into `{other}`"
-        ),
     };
     report.print(args.output.json)
 }

@@ -7,7 +7,7 @@ use super::report::{Report, Target};
 use super::rounds::{self, Rates, SLICE, slice};
 use super::sample::{Objects, Sample, TOPIC};
 use anyhow::Context;
-use ensue::Ensue;
+use ensue::{Address, Ensue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,14 +24,13 @@ const CLIENTS: usize = 32;
 const UNIT: &str = "events/s";
 
 /// Measures in two new schemas, which are dropped afterwards, whatever happens.
-pub async fn run(url: &str, seconds: u64) -> anyhow::Result<Report> {
+pub async fn run(address: &Address, seconds: u64) -> anyhow::Result<Report> {
     let schema = format!("ensue_bench_{:08x}", rand::random::<u32>());
-    let base = without_schema(url);
-    let raw = connect(&base).await?;
+    let raw = connect(&address.without_schema()).await?;
     raw.batch_execute(&format!("CREATE SCHEMA {schema}_raw"))
         .await
         .context("cannot make a schema for the benchmark")?;
-    let measured = measure(&base, &schema, &raw, seconds).await;
+    let measured = measure(address, &schema, &raw, seconds).await;
     let drop = format!("DROP SCHEMA IF EXISTS {schema}_raw CASCADE; DROP SCHEMA IF EXISTS {schema} CASCADE");
     raw.batch_execute(&drop)
         .await
@@ -39,7 +38,7 @@ pub async fn run(url: &str, seconds: u64) -> anyhow::Result<Report> {
     measured
 }
 
-async fn measure(base: &str, schema: &str, raw: &Client, seconds: u64) -> anyhow::Result<Report> {
+async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) -> anyhow::Result<Report> {
     let table = format!("{schema}_raw.events");
     raw.batch_execute(&format!(
         "CREATE TABLE {table} (seq bigint PRIMARY KEY, prev bigint, recorded_at timestamptz NOT NULL,
@@ -57,7 +56,7 @@ async fn measure(base: &str, schema: &str, raw: &Client, seconds: u64) -> anyhow
         .await?;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        let client = connect(base).await?;
+        let client = connect(&address.without_schema()).await?;
         let insert = format!(
             "INSERT INTO {table} (seq, recorded_at, id, topic, payload) VALUES ($1, now(), $2, $3, $4::text::jsonb)"
         );
@@ -65,8 +64,7 @@ async fn measure(base: &str, schema: &str, raw: &Client, seconds: u64) -> anyhow
         clients.push((client, one));
     }
     let clients = Arc::new(clients);
-    let joint = if base.contains('?') { '&' } else { '?' };
-    let bus = Ensue::open(&format!("{base}{joint}schema={schema}")).await?;
+    let bus = Ensue::open(&address.with_schema(schema)).await?;
     let plain = Arc::new(Sample::new(Objects::None));
     let all = Arc::new(Sample::new(Objects::All));
     let seq = Arc::new(AtomicI64::new(0));
@@ -117,14 +115,7 @@ async fn measure(base: &str, schema: &str, raw: &Client, seconds: u64) -> anyhow
     Ok(report)
 }
 
-/// The address as plain clients know it: `schema` is our own parameter.
-fn without_schema(url: &str) -> String {
-    let Some((base, query)) = url.split_once('?') else { return url.to_string() };
-    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("schema=")).collect();
-    if rest.is_empty() { base.to_string() } else { format!("{base}?{}", rest.join("&")) }
-}
-
-async fn connect(url: &str) -> anyhow::Result<Client> {
+pub(super) async fn connect(url: &str) -> anyhow::Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
         .context("the benchmark cannot connect (without TLS): check the address, and that the server runs")?;
@@ -193,16 +184,4 @@ async fn singles(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Dura
         async move { bus.publish(sample.event()).await.map(|_| 1).map_err(Into::into) }
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_clients_do_not_see_our_parameter() {
-        assert_eq!(without_schema("postgres://h/db"), "postgres://h/db");
-        assert_eq!(without_schema("postgres://h/db?schema=a"), "postgres://h/db");
-        assert_eq!(without_schema("postgres://h/db?a=b&schema=a&c=d"), "postgres://h/db?a=b&c=d");
-    }
 }

@@ -9,6 +9,7 @@ mod append_postgres;
 mod append_sqlite;
 mod client;
 mod http;
+mod logs;
 mod process;
 mod read;
 mod report;

@@ -1,19 +1,20 @@
 //! Does reading stay as cheap when the log grows?
 //!
 //! A short and a long log, read at their ends in turn: a page must cost the same. Then the long one is read whole, page
-//! by page, and the memory of the process watched.
+//! by page, and streamed whole by a server, and the memory of either process watched.
 
-use super::process::resident_bytes;
+use super::logs::{Logs, filled};
+use super::process::{Served, resident_bytes};
 use super::report::{Report, Target};
 use super::rounds::median;
-use super::sample::{Objects, Sample};
-use crate::cli::output::OutputArgs;
+use crate::cli::output::{OutputArgs, grouped};
 use anyhow::Context;
 use clap::Args;
-use ensue::{Ensue, Filter, Options, Read, Seq};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::path::{Path, PathBuf};
+use ensue::{Ensue, Filter, Read, Seq};
+use std::path::PathBuf;
 use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 
 /// How many events the short log has.
 const SHORT: u64 = 10_000;
@@ -21,37 +22,43 @@ const SHORT: u64 = 10_000;
 const PAGE: usize = 1_000;
 /// How many times each end is read.
 const ROUNDS: usize = 200;
-/// How many events are written in one batch while filling.
-const FILL_BATCH: usize = 1_000;
-/// How many batches are under way at once while filling.
-const FILL_CALLERS: usize = 4;
+/// How many events of a stream pass between two looks at the server's memory.
+const SAMPLE_EVENTS: u64 = 10_000;
+/// The most that reading the whole log may add to a process, in MB: a page and what reading needs besides.
+const GROWTH_MB_MAX: f64 = 40.0;
 
 /// `ensue bench read`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue bench read                                           # 10 million events: about 4 GB of disk for a while
-  ensue bench read --events 1000000 --dir /mnt/data")]
+  ensue bench read                                           # 10 million events, about 4 GB
+  ensue bench read --events 1000000 --dir /mnt/data
+  ensue bench read --store postgres://me@localhost/test      # in schemas of its own")]
 pub struct ReadArgs {
     /// How many events the long log has
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(SHORT..))]
     events: u64,
-    /// The folder whose file system is measured
+    /// sqlite, or postgres://… [default: sqlite]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The folder whose file system is measured (SQLite)
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     dir: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Measures and prints.
+/// Measures and prints. The logs are cleared away, whatever happens.
 pub async fn run(args: ReadArgs) -> anyhow::Result<()> {
-    let place = tempfile::Builder::new()
-        .prefix("ensue-bench-")
-        .tempdir_in(&args.dir)
-        .with_context(|| format!("cannot make a folder in {}: choose another with --dir", args.dir.display()))?;
-    let short = filled(&place.path().join("short.db"), SHORT).await?;
-    let long = filled(&place.path().join("long.db"), args.events).await?;
+    let logs = Logs::new(args.store.as_deref(), &args.dir)?;
+    let measured = measure(&logs, args.events).await;
+    logs.clear().await?;
+    measured?.print(args.output.json)
+}
 
+async fn measure(logs: &Logs, events: u64) -> anyhow::Result<Report> {
+    let short = filled(&logs.short, SHORT).await?;
+    let long = filled(&logs.long, events).await?;
     let (mut short_ms, mut long_ms) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let times = [read_end(&short).await?, read_end(&long).await?];
@@ -61,51 +68,37 @@ pub async fn run(args: ReadArgs) -> anyhow::Result<()> {
             long_ms.push(times[1]);
         }
     }
-    let before = resident_bytes(std::process::id())?;
-    let began = Instant::now();
-    let most = read_whole(&long, args.events).await?;
-    let took = began.elapsed();
-    short.close().await;
-    long.close().await;
-
     let mut report = Report::new(format!(
-        "Reading SQLite logs of {} and {} events, 200-byte payloads, medians of {ROUNDS} reads in turn",
-        crate::cli::output::grouped(SHORT),
-        crate::cli::output::grouped(args.events),
+        "Reading {} logs of {} and {} events, 200-byte payloads, medians of {ROUNDS} reads in turn",
+        logs.engine(),
+        grouped(SHORT),
+        grouped(events),
     ));
     let (raw, ours) = (median(&short_ms), median(&long_ms));
     report.raw(format!("{PAGE} events at the end of the short log"), raw, "ms");
     report.against(format!("{PAGE} events at the end of the long log"), ours, "ms", raw, Some(Target::AtMost(1.5)));
-    report.raw("reading the long log whole", args.events as f64 / took.as_secs_f64(), "events/s");
-    let grown = most.saturating_sub(before) as f64 / 1e6;
-    report.absolute("memory that reading it whole added", grown, "MB", Target::AtMost(40.0));
-    report.print(args.output.json)
+
+    let before = resident_bytes(std::process::id())?;
+    let began = Instant::now();
+    let most = read_whole(&long, events).await?;
+    report.raw("reading the long log whole", events as f64 / began.elapsed().as_secs_f64(), "events/s");
+    report.absolute("memory that reading it whole added", megabytes(before, most), "MB", Target::AtMost(GROWTH_MB_MAX));
+    short.close().await;
+    long.close().await;
+
+    let server = Served::start(&["serve", "--listen", "127.0.0.1:0", "--store", &logs.long], logs.folder()).await?;
+    let before = server.resident_bytes()?;
+    let began = Instant::now();
+    let most = stream_whole(&server, events).await?;
+    report.raw("streaming the long log whole over HTTP", events as f64 / began.elapsed().as_secs_f64(), "events/s");
+    let grown = megabytes(before, most);
+    report.absolute("memory that streaming it whole added to the server", grown, "MB", Target::AtMost(GROWTH_MB_MAX));
+    server.end().await?;
+    Ok(report)
 }
 
-/// A log with so many events, opened to look only.
-async fn filled(path: &Path, events: u64) -> anyhow::Result<Ensue> {
-    let path = path.to_str().context("the folder's name is not text: choose another with --dir")?;
-    let bus = Ensue::open(path).await?;
-    let style = ProgressStyle::with_template("filling {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left")?;
-    let bar = ProgressBar::new(events).with_style(style);
-    let sample = Sample::new(Objects::Half);
-    let mut left = events;
-    while left > 0 {
-        let mut batches = Vec::new();
-        for _ in 0..FILL_CALLERS {
-            let count = left.min(FILL_BATCH as u64);
-            if count > 0 {
-                batches.push(bus.publish_all(sample.events(count as usize)));
-                left -= count;
-            }
-        }
-        for stored in futures_util::future::join_all(batches).await {
-            bar.inc(stored?.len() as u64);
-        }
-    }
-    bar.finish_and_clear();
-    bus.close().await;
-    Ok(Ensue::open_with(path, Options { read_only: true, ..Options::default() }).await?)
+fn megabytes(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1e6
 }
 
 /// How many milliseconds the last page takes.
@@ -135,4 +128,27 @@ async fn read_whole(bus: &Ensue, events: u64) -> anyhow::Result<u64> {
     }
     anyhow::ensure!(seen == events, "the log has {seen} events instead of {events}");
     Ok(most)
+}
+
+/// Follows the log from its beginning to its end and answers with the most memory that the server held meanwhile.
+async fn stream_whole(server: &Served, events: u64) -> anyhow::Result<u64> {
+    let mut connection = TcpStream::connect(server.address()).await.context("cannot connect to the server")?;
+    // Version 1.0 gets a body without chunks.
+    let request = format!("GET /v1/events/stream?after=0&limit={events} HTTP/1.0\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut lines = BufReader::with_capacity(1 << 16, connection);
+    let (mut line, mut at, mut most) = (Vec::new(), 0, 0);
+    while lines.read_until(b'\n', &mut line).await? > 0 {
+        if let Some(id) = line.strip_prefix(b"id: ") {
+            let id: Seq = std::str::from_utf8(id)?.trim_end().parse().context("an id is no seq")?;
+            anyhow::ensure!(id == at + 1, "event {id} came after event {at}");
+            at = id;
+            if at.is_multiple_of(SAMPLE_EVENTS) {
+                most = most.max(server.resident_bytes()?);
+            }
+        }
+        line.clear();
+    }
+    anyhow::ensure!(at == events, "the stream ended at event {at} of {events}");
+    Ok(most.max(server.resident_bytes()?))
 }

@@ -24,6 +24,11 @@ pub fn event_ref(text: &str) -> Result<EventRef, String> {
     })
 }
 
+/// For `clap`: a place in the log.
+pub fn seq(text: &str) -> Result<Seq, String> {
+    text.parse().map_err(|_| "write a seq such as 12, as publish and tail show them".into())
+}
+
 /// For `clap`: an id.
 pub fn event_id(text: &str) -> Result<EventId, String> {
     let id =
@@ -31,13 +36,28 @@ pub fn event_id(text: &str) -> Result<EventId, String> {
     Ok(EventId(id))
 }
 
+/// When something is to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At this time.
+    At(Timestamp),
+    /// So long after now.
+    In(Span),
+}
+
 /// For `clap`: a point in time, or a length of time from now on.
-pub fn time(text: &str) -> Result<Timestamp, String> {
-    if let Ok(span) = text.parse::<Span>() {
-        return Timestamp::now().checked_add(span.0).map_err(|error| error.to_string());
+pub fn when(text: &str) -> Result<When, String> {
+    if let Ok(span) = text.strip_prefix('+').unwrap_or(text).parse() {
+        return Ok(When::In(span));
     }
     text.parse()
+        .map(When::At)
         .map_err(|_| "write a time such as 2026-11-15T12:00:00Z, or a length of time from now such as 10m".into())
+}
+
+/// For `clap`: a point in time.
+pub fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "write a time such as 2026-11-15T12:00:00Z".into())
 }
 
 /// JSON as it stands, from a file (`@FILE`) or from stdin (`-`).
@@ -71,8 +91,10 @@ mod tests {
 
     #[test]
     fn a_time_is_absolute_or_from_now() {
-        assert_eq!(time("2026-11-15T12:00:00Z"), Ok(Timestamp::from_second(1_794_744_000).unwrap()));
-        assert!(time("10m").unwrap() > Timestamp::now());
-        assert!(time("tomorrow").unwrap_err().contains("2026-11-15T12:00:00Z"));
+        let noon = Timestamp::from_second(1_794_744_000).unwrap();
+        assert_eq!((time("2026-11-15T12:00:00Z"), when("2026-11-15T12:00:00Z")), (Ok(noon), Ok(When::At(noon))));
+        assert_eq!((when("10m"), when("+10m")), (Ok(When::In("10m".parse().unwrap())), when("10m")));
+        assert!(when("tomorrow").unwrap_err().contains("2026-11-15T12:00:00Z"));
+        assert!(time("10m").is_err());
     }
 }

@@ -1,17 +1,19 @@
-//! Is the config file one that a server would take?
+//! What would a server do here, and would it start?
 
 use super::Outcome;
 use super::output::{self, OutputArgs};
-use crate::config::file::{ConfigFile, DEFAULT_FILE};
-use crate::config::tokens;
+use super::settings::SettingsArgs;
+use crate::config::file::DEFAULT_FILE;
+use crate::config::units::{Size, Span};
+use crate::config::{Settings, Source};
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// `ensue config …`
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a config file without starting anything
+    /// Check the settings and show what they come to, without starting anything
     Check(CheckArgs),
 }
 
@@ -19,32 +21,102 @@ pub enum ConfigCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue config check
-  ensue config check /etc/ensue.yaml
+  ensue config check                                         # what `ensue serve` would do here
+  ensue config check /etc/ensue.yaml --json
+  ENSUE_LISTEN=0.0.0.0:4747 ensue config check               # refused without a token
 
 All keys of the file, each of them optional:
   store: sqlite:ensue.db                # or postgres://user@host/database
   listen: 127.0.0.1:4747
   token_file: tokens.txt                # one token per line, or a name and a token
-  retention: { age: 7d, size: 10GB }")]
+  retention: { age: 7d, size: 10GB }
+
+Takes the flags and variables of `ensue serve` and makes its checks, but opens no store and no port.
+Tokens and passwords are never shown. Exit code 0: serve would take it; 1: it would not, and why.")]
 pub struct CheckArgs {
-    /// The file
-    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
-    file: PathBuf,
+    /// The config file, as --config
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    settings: SettingsArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Carries out `ensue config …`.
-pub fn run(command: ConfigCommand) -> anyhow::Result<Outcome> {
-    let ConfigCommand::Check(args) = command;
-    let config = ConfigFile::read(&args.file)?;
-    let tokens = config.token_file.as_deref().map(tokens::read).transpose()?;
-    if args.output.json {
-        output::json(&json!({ "file": args.file, "ok": true }))?;
-    } else {
-        let tokens = tokens.map_or(String::new(), |tokens| format!(", {} tokens", tokens.len()));
-        output::line(format_args!("{}: ok{tokens}", args.file.display()))?;
+pub async fn run(command: ConfigCommand) -> anyhow::Result<Outcome> {
+    let ConfigCommand::Check(mut args) = command;
+    args.settings.config = args.file.or(args.settings.config);
+    match (checked(args.settings).await, args.output.json) {
+        (Ok(settings), true) => output::json(&merged(&settings))?,
+        (Ok(settings), false) => output::line(table(&settings))?,
+        (Err(problem), true) => {
+            output::json(&json!({ "ok": false, "problem": format!("{problem:#}") }))?;
+            return Ok(Outcome::ProblemsFound);
+        }
+        (Err(problem), false) => return Err(problem),
     }
     Ok(Outcome::Done)
+}
+
+async fn checked(args: SettingsArgs) -> anyhow::Result<Settings> {
+    let settings = args.resolve()?;
+    settings.check().await?;
+    Ok(settings)
+}
+
+fn merged(settings: &Settings) -> Value {
+    let tokens: Vec<&str> = settings.tokens.iter().map(|token| token.name.as_str()).collect();
+    let said_by = settings.said_by;
+    json!({
+        "ok": true,
+        "file": settings.file,
+        "settings": {
+            "store": settings.store.to_string(),
+            "listen": settings.listen,
+            "tokens": tokens,
+            "retention": {
+                "age": settings.retention.age.map(|age| Span(age).to_string()),
+                "size": settings.retention.bytes.map(|bytes| Size(bytes).to_string()),
+            },
+        },
+        "said_by": said_by,
+        "warnings": settings.warnings(),
+    })
+}
+
+fn table(settings: &Settings) -> String {
+    let file = settings.file.as_ref().map(|file| file.display().to_string());
+    let by = |source: Source| match source {
+        Source::Flag => "flag or variable".to_string(),
+        Source::File => file.clone().unwrap_or_else(|| DEFAULT_FILE.into()),
+        Source::Default => "default".to_string(),
+    };
+    let said_by = settings.said_by;
+    let kept_by = match (said_by.retention_age, said_by.retention_size) {
+        (Source::Default, size) => by(size),
+        (age, Source::Default) => by(age),
+        (age, size) if age == size => by(age),
+        (age, size) => format!("{}; {}", by(size), by(age)),
+    };
+    let names: Vec<&str> = settings.tokens.iter().map(|token| token.name.as_str()).collect();
+    let access = match names[..] {
+        [] => "no token needed".to_string(),
+        [name] => format!("the token `{name}`"),
+        [..] => format!("{} tokens: {}", names.len(), names.join(", ")),
+    };
+    let rows = [
+        ("store", settings.store.to_string(), by(said_by.store)),
+        ("listen", settings.listen.clone(), by(said_by.listen)),
+        ("access", access, by(said_by.tokens)),
+        ("keeps", settings.keeps(), kept_by),
+    ];
+    let verdict = match &file {
+        Some(file) => format!("{file}: ok"),
+        None => format!("ok: no {DEFAULT_FILE} here, flags, variables and defaults hold"),
+    };
+    let mut lines = vec![verdict];
+    lines.extend(rows.into_iter().map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
+    lines.extend(settings.warnings().into_iter().map(|warning| format!("  warning: {warning}")));
+    lines.join("\n")
 }

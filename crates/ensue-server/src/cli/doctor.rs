@@ -5,15 +5,19 @@
 use super::Outcome;
 use super::output::{self, OutputArgs};
 use super::remote::Remote;
-use super::serve::token_variable;
+use super::server::ServerArgs;
 use super::target::open_to_read;
+use crate::config::tokens::{GOOD_TOKEN, TOKEN_BYTES_MIN};
 use crate::config::units::human_bytes;
-use crate::config::{Given, Settings, without_password};
+use crate::config::{Given, Settings};
 use clap::Args;
-use ensue::{Ensue, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp, rusqlite};
+use ensue::{
+    Address, Ensue, Place, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp, rusqlite,
+};
 use jiff::SignedDuration;
+use reqwest::StatusCode;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a store may take to open before it counts as unreachable.
@@ -24,8 +28,6 @@ const CLOCK_SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
 const OVERDUE_MAX: SignedDuration = SignedDuration::from_secs(10);
 /// Less room than this on the disk is a problem.
 const FREE_BYTES_MIN: u64 = 500_000_000;
-/// A token shorter than this can be guessed.
-const TOKEN_BYTES_MIN: usize = 16;
 /// How many pending events are counted.
 const PENDING_COUNTED_MAX: usize = 1_000;
 
@@ -33,21 +35,19 @@ const PENDING_COUNTED_MAX: usize = 1_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue doctor                                               # what `ensue serve` would use here, and the running server
+  ensue doctor                                               # what is used and runs here
   ensue doctor --store postgres://ensue@db/app
-  ensue doctor --url http://10.0.0.5:4747
+  ensue doctor --url http://10.0.0.5:4747 --token-file tokens.txt
+  ensue doctor --json | jq '.checks[] | select(.state == \"problem\")'
 
+Looks at everything and changes nothing.
 Exit code 0: no problem; 1: each problem is listed with what to do.")]
 pub struct DoctorArgs {
     /// The store to look at [default: the one that `ensue serve` would use here]
     #[arg(long, env = "ENSUE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
-    /// The config file [default: ./ensue.yaml if it is there]
-    #[arg(long, env = "ENSUE_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The server that should be running
-    #[arg(long, env = "ENSUE_URL", value_name = "URL", default_value = "http://127.0.0.1:4747")]
-    url: String,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -94,22 +94,13 @@ impl Checks {
 pub async fn run(args: DoctorArgs) -> anyhow::Result<Outcome> {
     let mut checks = Checks::default();
     let store_named = args.store.is_some();
-    let token = token_variable()?;
-    let given = Given { store: args.store.clone(), config: args.config, token: token.clone(), ..Given::default() };
-    let url = match Settings::resolve(given) {
-        Ok(settings) => {
-            config(&settings, &mut checks);
-            Some(settings.store)
-        }
-        Err(error) => {
-            checks.problem("config", format!("{error:#}"), "correct it; `ensue serve` would refuse it too");
-            args.store
-        }
-    };
-    if let Some(url) = url {
-        store(&url, &mut checks).await;
+    if let Some(address) = address(args.store, &args.server, &mut checks).await {
+        store(&address, &mut checks).await;
     }
-    server(&args.url, token, store_named, &mut checks).await;
+    match args.server.remote() {
+        Ok(remote) => server(&remote, store_named, &mut checks).await,
+        Err(error) => checks.problem("server", format!("{error:#}"), "correct it, or give --url and --token"),
+    }
 
     let problems = checks.checks.iter().filter(|check| check.state == State::Problem).count();
     if args.output.json {
@@ -135,52 +126,73 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<Outcome> {
     Ok(if problems == 0 { Outcome::Done } else { Outcome::ProblemsFound })
 }
 
-fn config(settings: &Settings, checks: &mut Checks) {
-    match &settings.file {
-        Some(file) => checks.ok("config", format!("{} is well-formed", file.display())),
-        None => checks.ok("config", "no ensue.yaml here: flags, variables and defaults hold"),
+/// The store that is named, or the one that `ensue serve` would use here; what is wrong with the settings is told.
+async fn address(named: Option<String>, server: &ServerArgs, checks: &mut Checks) -> Option<Address> {
+    let named = match named.as_deref().map(str::parse::<Address>).transpose() {
+        Ok(named) => named,
+        Err(error) => {
+            checks.problem("store", error.to_string(), "correct --store or ENSUE_STORE");
+            return None;
+        }
+    };
+    let given = Given {
+        store: named.as_ref().map(|address| address.as_str().to_string()),
+        listen: std::env::var("ENSUE_LISTEN").ok(),
+        config: server.config.clone(),
+        token_file: server.token_file.clone(),
+        token: server.token.clone(),
+        ..Given::default()
+    };
+    match Settings::resolve(given) {
+        Ok(settings) => {
+            config(&settings, checks).await;
+            Some(settings.store)
+        }
+        Err(error) => {
+            checks.problem("config", format!("{error:#}"), "correct it; `ensue serve` would refuse it too");
+            named
+        }
     }
-    let short: Vec<&str> = settings
-        .tokens
-        .iter()
-        .filter(|token| token.secret.len() < TOKEN_BYTES_MIN)
-        .map(|token| token.name.as_str())
-        .collect();
-    if !short.is_empty() {
+}
+
+async fn config(settings: &Settings, checks: &mut Checks) {
+    match (settings.check().await, &settings.file) {
+        (Err(error), _) => {
+            checks.problem("config", format!("{error:#}"), "correct it; `ensue serve` would refuse it too");
+        }
+        (Ok(_), Some(file)) => checks.ok("config", format!("{} is well-formed", file.display())),
+        (Ok(_), None) => checks.ok("config", "no ensue.yaml here: flags, variables and defaults hold"),
+    }
+    let weak: Vec<&str> =
+        settings.tokens.iter().filter(|token| token.is_weak()).map(|token| token.name.as_str()).collect();
+    if !weak.is_empty() {
         checks.problem(
             "tokens",
-            format!("can be guessed, with fewer than {TOKEN_BYTES_MIN} characters: {}", short.join(", ")),
-            "replace them, with the output of `openssl rand -hex 32` for example",
+            format!("can be guessed, with fewer than {TOKEN_BYTES_MIN} characters: {}", weak.join(", ")),
+            format!("replace them, with the output of `{GOOD_TOKEN}` for example"),
         );
     } else if !settings.tokens.is_empty() {
         checks.ok("tokens", format!("{} set", settings.tokens.len()));
     }
 }
 
-/// The path of an embedded store, if the address means one on disk.
-fn sqlite_path(url: &str) -> Option<&str> {
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => None,
-        Some(("sqlite", path)) => Some(path.strip_prefix("//").unwrap_or(path)).filter(|path| *path != ":memory:"),
-        Some(_) | None => Some(url),
-    }
-}
-
-async fn store(url: &str, checks: &mut Checks) {
-    let shown = without_password(url);
-    if let Some(path) = sqlite_path(url) {
-        disk(Path::new(path), checks);
-        match SqliteStore::lock_holder(path) {
-            Ok(Some(holder)) => checks.ok("lock", format!("{holder} writes to it; others may read")),
-            Ok(None) => checks.ok("lock", "nobody writes to it right now"),
-            Err(error) => checks.problem("lock", error.to_string(), "check the path and its permissions"),
+async fn store(address: &Address, checks: &mut Checks) {
+    match address.place() {
+        Place::Memory => return checks.ok("store", "in memory: there is nothing to look at from outside"),
+        Place::File(path) => {
+            disk(Path::new(path), checks);
+            match SqliteStore::lock_holder(path) {
+                Ok(Some(holder)) => checks.ok("lock", format!("{holder} writes to it; others may read")),
+                Ok(None) => checks.ok("lock", "nobody writes to it right now"),
+                Err(error) => checks.problem("lock", error.to_string(), "check the path and its permissions"),
+            }
+            if !Path::new(path).exists() {
+                return checks.note("store", format!("{address} is not there yet"), "`ensue serve` makes it");
+            }
         }
-        if !Path::new(path).exists() {
-            checks.note("store", format!("{shown} is not there yet"), "`ensue serve` makes it");
-            return;
-        }
+        Place::Postgres => {}
     }
-    let bus = match tokio::time::timeout(OPEN_MAX, open_to_read(url)).await {
+    let bus = match tokio::time::timeout(OPEN_MAX, open_to_read(address)).await {
         Ok(Ok(bus)) => bus,
         Ok(Err(error)) => {
             return checks.problem(
@@ -190,20 +202,20 @@ async fn store(url: &str, checks: &mut Checks) {
             );
         }
         Err(_late) => {
-            let found = format!("{shown} did not answer within {} s", OPEN_MAX.as_secs());
+            let found = format!("{address} did not answer within {} s", OPEN_MAX.as_secs());
             return checks.problem("store", found, "check that its server runs and can be reached from here");
         }
     };
-    checks.ok("store", format!("{shown} answers"));
-    engine(&bus, url, checks).await;
+    checks.ok("store", format!("{address} answers"));
+    engine(&bus, address, checks).await;
     log(&bus, checks).await;
     bus.close().await;
 }
 
-async fn engine(bus: &Ensue, url: &str, checks: &mut Checks) {
+async fn engine(bus: &Ensue, address: &Address, checks: &mut Checks) {
     match bus.store().engine() {
         "sqlite" => checks.ok("engine", format!("sqlite {}", rusqlite::version())),
-        "postgres" => match postgres_settings(url).await {
+        "postgres" => match postgres_settings(address).await {
             Ok(settings) if settings.fsync => {
                 checks.ok("engine", format!("postgres {}", settings.version));
             }
@@ -225,9 +237,9 @@ async fn engine(bus: &Ensue, url: &str, checks: &mut Checks) {
 }
 
 /// What the server is set to, over a connection like those of `serve`, TLS and all.
-async fn postgres_settings(url: &str) -> Result<ServerSettings, StoreError> {
+async fn postgres_settings(address: &Address) -> Result<ServerSettings, StoreError> {
     let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
-    PostgresStore::open(url, options).await?.settings().await
+    PostgresStore::open(address.as_str(), options).await?.settings().await
 }
 
 async fn log(bus: &Ensue, checks: &mut Checks) {
@@ -245,7 +257,7 @@ async fn log(bus: &Ensue, checks: &mut Checks) {
     match bounds.count() {
         0 => checks.ok("log", format!("empty; the next event is seq {}", bounds.last + 1)),
         count => {
-            let found = format!("{} events, seq {} to {}", output::grouped(count), bounds.first, bounds.last);
+            let found = format!("{}, seq {} to {}", output::events(count), bounds.first, bounds.last);
             checks.ok("log", found);
         }
     }
@@ -258,7 +270,8 @@ async fn log(bus: &Ensue, checks: &mut Checks) {
         ),
         Some(first) => {
             let more = if pending.len() == PENDING_COUNTED_MAX { " or more" } else { "" };
-            checks.ok("pending", format!("{}{more} wait, the first until {}", pending.len(), first.not_before));
+            let wait = output::counted(pending.len() as u64, "delayed event");
+            checks.ok("pending", format!("{wait}{more} waiting, the first until {}", first.not_before));
         }
     }
     let skew = now.duration_since(here).abs();
@@ -300,11 +313,7 @@ fn disk(path: &Path, checks: &mut Checks) {
     }
 }
 
-async fn server(url: &str, token: Option<String>, store_named: bool, checks: &mut Checks) {
-    let remote = match Remote::new(url, token) {
-        Ok(remote) => remote,
-        Err(error) => return checks.problem("server", format!("{error:#}"), "correct --url or ENSUE_URL"),
-    };
+async fn server(remote: &Remote, store_named: bool, checks: &mut Checks) {
     let answers = match (remote.about("health").await, remote.about("ready").await) {
         (Ok((health, _, _)), Ok((ready, _, detail))) => (health.is_success(), ready.is_success(), detail),
         // Who names a store asks about the store.
@@ -316,7 +325,10 @@ async fn server(url: &str, token: Option<String>, store_named: bool, checks: &mu
         }
     };
     match answers {
-        (true, true, _) => checks.ok("server", format!("{} answers, and its store does", remote.url())),
+        (true, true, _) => {
+            checks.ok("server", format!("{} answers, and its store does", remote.url()));
+            access(remote, checks).await;
+        }
         (true, false, detail) => {
             let found = format!("{} runs, but its store does not answer: {detail}", remote.url());
             checks.problem("server", found, "look after the store; the server goes on by itself when it is back");
@@ -328,16 +340,14 @@ async fn server(url: &str, token: Option<String>, store_named: bool, checks: &mu
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_file_has_a_lock_and_a_disk() {
-        assert_eq!(sqlite_path("sqlite:a.db"), Some("a.db"));
-        assert_eq!(sqlite_path("sqlite:///var/a.db"), Some("/var/a.db"));
-        assert_eq!(sqlite_path("a.db"), Some("a.db"));
-        assert_eq!(sqlite_path("sqlite::memory:"), None);
-        assert_eq!(sqlite_path("postgres://h/db"), None);
+/// Does the token open the server? Health and readiness are told without one.
+async fn access(remote: &Remote, checks: &mut Checks) {
+    match remote.about("openapi.json").await {
+        Ok((StatusCode::UNAUTHORIZED, _, _)) => {
+            let fix = "by --token-file, ENSUE_TOKEN or --token";
+            checks.problem("access", remote.unauthorized().to_string(), fix);
+        }
+        Ok(_) => checks.ok("access", "requests from here are let in"),
+        Err(error) => checks.problem("access", format!("{error:#}"), "try again"),
     }
 }

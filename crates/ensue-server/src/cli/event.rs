@@ -5,10 +5,9 @@ use super::args::{EventRef, event_id, event_ref};
 use super::output::{self, OutputArgs};
 use super::publish::{self, PublishArgs};
 use super::target::{Access, TargetArgs};
-use anyhow::bail;
+use crate::http::shapes::{CancelledShape, EventShape, EventState};
 use clap::{Args, Subcommand};
-use ensue::{Cancelled, EventId, Found};
-use serde_json::json;
+use ensue::{EventId, Found};
 
 /// `ensue event …`
 #[derive(Debug, Subcommand)]
@@ -27,7 +26,9 @@ pub enum EventCommand {
 Examples:
   ensue event show 12
   ensue event show 01890a5d-ac96-774b-bcce-b302099a8057
-  ensue event show 12 --json | jq .payload")]
+  ensue event show 12 --json | jq .payload                   # the JSON of GET /v1/events/12
+
+Exit code 0: here it is; 1: there is no such event (any more), or it could not be asked for.")]
 pub struct ShowArgs {
     /// Its seq or its id
     #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
@@ -43,7 +44,9 @@ pub struct ShowArgs {
 #[command(after_help = "\
 Example:
   id=$(ensue publish order.remind --not-before 1h --json | jq -r .id)
-  ensue event cancel $id")]
+  ensue event cancel $id
+
+Exit code 0: it will not enter the log; 1: it is there already, or is not known.")]
 pub struct CancelArgs {
     /// The id that publish answered
     #[arg(value_name = "ID", value_parser = event_id)]
@@ -68,8 +71,8 @@ async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
     let found = target.event(args.event).await?;
     target.close().await;
     match (&found, args.output.json) {
-        (Found::Logged(event), true) => output::json(&output::logged_json(event))?,
-        (Found::Pending(pending), true) => output::json(&output::pending_json(pending))?,
+        (Found::Logged(event), true) => output::json(&EventShape::from(event))?,
+        (Found::Pending(pending), true) => output::json(&EventShape::from(pending))?,
         (Found::Logged(event), false) => output::line(output::fields(&[
             ("seq", event.seq.to_string()),
             ("prev", output::place(event.prev)),
@@ -99,13 +102,12 @@ async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
 async fn cancel(args: CancelArgs) -> anyhow::Result<Outcome> {
     let id = args.id;
     let target = args.target.open(Access::Write).await?;
-    let cancelled = target.cancel(id).await?;
+    target.cancel(id).await?;
     target.close().await;
-    match cancelled {
-        Cancelled::Gone if args.output.json => output::json(&json!({ "id": id, "cancelled": true }))?,
-        Cancelled::Gone => output::line(format_args!("cancelled: {id} will not enter the log"))?,
-        Cancelled::AlreadyLogged(seq) => bail!("{id} is in the log already, at seq {seq}, and stays there"),
-        Cancelled::Unknown => bail!("there is no event with id {id}: it was never published, or was cancelled before"),
+    if args.output.json {
+        output::json(&CancelledShape { id, state: EventState::Cancelled })?;
+    } else {
+        output::line(format_args!("cancelled: {id} will not enter the log"))?;
     }
     Ok(Outcome::Done)
 }

@@ -12,6 +12,8 @@ pub mod output;
 mod publish;
 mod remote;
 mod serve;
+mod server;
+mod settings;
 mod sse;
 mod tail;
 mod target;
@@ -44,12 +46,15 @@ pub enum Outcome {
     about = "Things that happen after other things, durably and in order.",
     after_help = "\
 A first tour, in two terminals:
-  ensue serve                                                # a log in ./ensue.db, on http://127.0.0.1:4747
+  ensue serve                                                # ./ensue.db, http://127.0.0.1:4747
   ensue publish order.paid --object order:1 --payload '{\"total\": 120}'
   ensue tail --from-beginning                                # what happened, then what happens
   ensue object show order:1                                  # the chain of one object
 
-`ensue help COMMAND` shows examples of each. ENSUE_LOG=info (or debug) says more on stderr."
+`ensue help COMMAND` shows examples of each; --json is for programs. The commands talk to the server
+that `ensue serve` starts in this folder; --url names another, --store opens a store without one.
+Exit codes: 0 done; 1 not done, or a problem was found; 2 the command line is wrong.
+ENSUE_LOG=info (or debug) says more on stderr."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -74,7 +79,7 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Find out what is wrong with an installation, and what to do about it
     Doctor(doctor::DoctorArgs),
-    /// Check the config file
+    /// Check and show the settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Measure, beside the raw limit of the same machine in the same run
@@ -107,7 +112,7 @@ impl Command {
             Command::Object(command) => object::run(command).await,
             Command::Verify(args) => verify::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
-            Command::Config(command) => config::run(command),
+            Command::Config(command) => config::run(command).await,
             Command::Bench(command) => bench::run(command).await,
         }
     }
@@ -116,7 +121,7 @@ impl Command {
 /// Parses the command line, runs the command, and answers with the exit code: 0 only on success.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(command.log_default()));
+    let filter = log_filter(command.log_default());
     let colours = io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     // The TLS library takes its cryptography once per process, before anything speaks TLS.
@@ -141,6 +146,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What is logged. A mistake in the variable must not keep the command from its work, and is told.
+fn log_filter(default: &str) -> EnvFilter {
+    match std::env::var(LOG_VARIABLE).as_deref().map(EnvFilter::try_new) {
+        Ok(Ok(filter)) => filter,
+        Ok(Err(error)) => {
+            eprintln!("{LOG_VARIABLE} is not understood ({error}): write info, debug or ensue=debug, for example");
+            EnvFilter::new(default)
+        }
+        Err(_) => EnvFilter::new(default),
+    }
+}
+
 /// Whoever read our output has seen enough, as in `ensue tail | head`.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -159,11 +176,14 @@ mod tests {
     #[test]
     fn every_command_teaches_by_example() {
         fn walk(command: &clap::Command, path: &str) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(command.has_subcommands() || help.contains("ensue "), "`{path}` has no example in its help");
+            for line in help.lines() {
+                // Longer ones are broken where nobody wants it.
+                assert!(line.chars().count() <= 100, "a line in the help of `{path}` is too long: {line}");
+            }
             for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-                let path = format!("{path} {}", sub.get_name());
-                let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(sub.has_subcommands() || help.contains("ensue "), "`{path}` has no example in its help");
-                walk(sub, &path);
+                walk(sub, &format!("{path} {}", sub.get_name()));
             }
         }
         walk(&Cli::command(), "ensue");

@@ -1,11 +1,12 @@
 //! What happened to one object?
 
 use super::Outcome;
+use super::args::seq;
 use super::output::{self, OutputArgs};
 use super::target::{Access, TargetArgs};
+use crate::http::shapes::PageShape;
 use clap::{Args, Subcommand};
-use ensue::{Event, ObjectKey, Seq};
-use serde::Serialize;
+use ensue::{ObjectKey, Seq};
 
 /// `ensue object …`
 #[derive(Debug, Subcommand)]
@@ -20,12 +21,15 @@ pub enum ObjectCommand {
 Examples:
   ensue object show order:1
   ensue object show order:1 --limit 10 --before 500          # ten events before seq 500
-  ensue object show order:1 --json | jq '.events[].topic'")]
+  ensue object show order:1 --json | jq '.events[].topic'
+
+With --json: the page of GET /v1/objects/OBJECT/events; its next is the --before of the next page.
+Exit code 0 also if the object has no event in the log.")]
 pub struct ShowArgs {
     /// The object, such as order:1
     object: String,
     /// Only events before this seq
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = seq)]
     before: Option<Seq>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -36,11 +40,6 @@ pub struct ShowArgs {
     output: OutputArgs,
 }
 
-#[derive(Serialize)]
-struct Events {
-    events: Vec<Event>,
-}
-
 /// Carries out `ensue object …`.
 pub async fn run(command: ObjectCommand) -> anyhow::Result<Outcome> {
     let ObjectCommand::Show(args) = command;
@@ -49,7 +48,7 @@ pub async fn run(command: ObjectCommand) -> anyhow::Result<Outcome> {
     let events = target.chain(&object, args.before, usize::from(args.limit)).await?;
     target.close().await;
     if args.output.json {
-        output::json(&Events { events })?;
+        output::json(&PageShape::of_chain(&events))?;
     } else if events.is_empty() {
         output::line(format_args!("no event of {object} is in the log"))?;
     } else {

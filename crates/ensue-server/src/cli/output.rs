@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use ensue::{Event, Pending, Seq};
+use ensue::{Event, Seq};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -57,31 +57,14 @@ pub fn event_line(event: &Event) -> String {
     format!("{}  {}  {}  {object}  {}", event.seq, event.recorded_at, event.topic, event.payload.as_str())
 }
 
-/// An event in the log as the API shows it.
-#[derive(Serialize)]
-pub struct LoggedJson<'a> {
-    #[serde(flatten)]
-    event: &'a Event,
-    state: &'static str,
+/// How many events: `1 event`, `12,345 events`.
+pub fn events(count: u64) -> String {
+    counted(count, "event")
 }
 
-/// A delayed event as the API shows it.
-#[derive(Serialize)]
-pub struct PendingJson<'a> {
-    seq: Option<Seq>,
-    #[serde(flatten)]
-    pending: &'a Pending,
-    state: &'static str,
-}
-
-/// An event in the log as the API shows it.
-pub fn logged_json(event: &Event) -> LoggedJson<'_> {
-    LoggedJson { event, state: "logged" }
-}
-
-/// A delayed event as the API shows it.
-pub fn pending_json(pending: &Pending) -> PendingJson<'_> {
-    PendingJson { seq: None, pending, state: "pending" }
+/// How many of something whose plural ends with `s`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// A number with separators: `12,345,678`.
@@ -105,6 +88,11 @@ mod tests {
     fn numbers_are_grouped_by_three() {
         let shown: Vec<String> = [0, 999, 1_000, 12_345_678].into_iter().map(grouped).collect();
         assert_eq!(shown, ["0", "999", "1,000", "12,345,678"]);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([events(0), events(1), events(1_000)], ["0 events", "1 event", "1,000 events"]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! How does an event get from the command line into the log?
 
 use super::Outcome;
-use super::args::{json_text, time};
+use super::args::{When, json_text, time, when};
 use super::output::{self, OutputArgs};
+use super::server::WHERE;
 use super::target::{Access, TargetArgs};
+use anyhow::{Context, bail};
 use clap::Args;
 use ensue::{Appended, NewEvent, Timestamp};
 use serde::Serialize;
@@ -18,9 +20,12 @@ Examples:
   jq -c .body mail.json | ensue publish mail.in --payload -  # from stdin
   ensue publish order.remind --object order:1 --not-before 10m
   ensue publish order.paid --key payment-77                  # sent twice, stored once (24 hours)
-  ensue publish order.paid --store sqlite:ensue.db           # into a store, without a server
+  ensue publish order.paid --store sqlite:ensue.db           # a store that no server has open
+  ensue publish order.paid --store sqlite:new.db --create    # and make it if it is not there
 
-Exit code 0 means that the event is on disk.")]
+With --json: {\"id\", \"seq\", \"prev\", \"repeated\"}; seq is null while the event is delayed.
+Exit code 0: the event is on disk; 1: stderr says why it may not be (with --key it can be sent again
+without being stored twice); 2: the command line is wrong.")]
 pub struct PublishArgs {
     /// What happened, dotted: order.paid
     pub topic: String,
@@ -36,12 +41,15 @@ pub struct PublishArgs {
     /// Your own name for this publish: sent again within 24 hours it is stored once
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// Enters the log no earlier than this: 2026-11-15T12:00:00Z, or 10m from now
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub not_before: Option<Timestamp>,
+    /// Enters the log no earlier than this: 2026-11-15T12:00:00Z, or 10m from now (with --key: only a time)
+    #[arg(long, value_name = "TIME|SPAN", value_parser = when)]
+    pub not_before: Option<When>,
     /// When it happened, if not now: 2026-11-15T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub occurred_at: Option<Timestamp>,
+    /// Make the store if it is not there
+    #[arg(long, help_heading = WHERE, requires = "store")]
+    create: bool,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -67,18 +75,18 @@ pub async fn run(args: PublishArgs) -> anyhow::Result<Outcome> {
     if let Some(metadata) = &args.metadata {
         event = event.metadata_json(&json_text("metadata", metadata)?);
     }
+    if let Some(at) = args.not_before {
+        event = event.not_before(due(at, args.key.is_some(), Timestamp::now())?);
+    }
     if let Some(key) = args.key {
         event = event.key(key);
-    }
-    if let Some(at) = args.not_before {
-        event = event.not_before(at);
     }
     if let Some(at) = args.occurred_at {
         event = event.occurred_at(at);
     }
     // What is wrong with the event is said before a store is opened or made.
     event.clone().check()?;
-    let target = args.target.open(Access::Write).await?;
+    let target = args.target.open(if args.create { Access::Create } else { Access::Write }).await?;
     let appended = target.publish(event).await?;
     target.close().await;
     if args.output.json {
@@ -87,6 +95,22 @@ pub async fn run(args: PublishArgs) -> anyhow::Result<Outcome> {
         output::line(sentence(&appended))?;
     }
     Ok(Outcome::Done)
+}
+
+/// When the event is due. Sent again under its key, it must be the same event, and `10m` is another time then.
+fn due(not_before: When, has_key: bool, now: Timestamp) -> anyhow::Result<Timestamp> {
+    let span = match not_before {
+        When::At(time) => return Ok(time),
+        When::In(span) => span,
+    };
+    let time = now.checked_add(span.0).context("--not-before is too far away")?;
+    if has_key {
+        bail!(
+            "--not-before {span} is another time whenever this is sent again, and --key stores an event once that is sent \
+             again unchanged: write the time itself, such as --not-before {time:.0}"
+        );
+    }
+    Ok(time)
 }
 
 fn sentence(appended: &Appended) -> String {
@@ -98,5 +122,20 @@ fn sentence(appended: &Appended) -> String {
             "{what}: id {}, pending until it is due (`ensue event cancel {}` stops it)",
             appended.id, appended.id
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_time_does_not_go_with_a_key() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        let in_10m = When::In("10m".parse().unwrap());
+        assert_eq!(due(in_10m, false, now).unwrap().to_string(), "2026-11-15T12:10:00Z");
+        assert_eq!(due(When::At(now), true, now).unwrap(), now);
+        let refused = due(in_10m, true, now).unwrap_err().to_string();
+        assert!(refused.contains("--not-before 2026-11-15T12:10:00Z"), "{refused}");
     }
 }

@@ -2,9 +2,10 @@
 
 use super::args::EventRef;
 use super::wire;
+use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Cancelled, Event, EventId, Filter, Found, ObjectKey, Page, Seq};
+use ensue::{Appended, Event, EventId, Filter, Found, ObjectKey, Page, Seq};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 pub struct Remote {
     base: Url,
     client: Client,
-    token: Option<String>,
+    token: Option<NamedToken>,
 }
 
 /// What the server says when it refuses.
@@ -48,7 +49,7 @@ struct Body<'a> {
 
 impl Remote {
     /// A server at an address; nothing is sent yet.
-    pub fn new(url: &str, token: Option<String>) -> anyhow::Result<Self> {
+    pub fn new(url: &str, token: Option<NamedToken>) -> anyhow::Result<Self> {
         let wrong = || format!("`{url}` is no address of a server: write one such as http://127.0.0.1:4747");
         let base = Url::parse(url).with_context(wrong)?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
@@ -83,7 +84,7 @@ impl Remote {
     fn request(&self, method: Method, segments: &[&str], query: &[(&str, String)]) -> RequestBuilder {
         let request = self.client.request(method, self.at(segments, query));
         match &self.token {
-            Some(token) => request.bearer_auth(token),
+            Some(token) => request.bearer_auth(&token.secret),
             None => request,
         }
     }
@@ -119,11 +120,27 @@ impl Remote {
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
         if status == StatusCode::UNAUTHORIZED {
-            return anyhow!("the server at {} wants a token: give it with --token or ENSUE_TOKEN", self.url());
+            return self.unauthorized();
         }
         match serde_json::from_str::<Problem>(&text) {
             Ok(problem) => anyhow!("{}", problem.detail.unwrap_or(problem.title)),
             Err(_) => anyhow!("the server at {} answered {status}: check --url", self.url()),
+        }
+    }
+
+    /// Nothing was sent that could open the server, or the wrong thing.
+    pub fn unauthorized(&self) -> anyhow::Error {
+        match &self.token {
+            None => anyhow!(
+                "the server at {} wants a token: give one of those that it was started with by --token, ENSUE_TOKEN or \
+                 --token-file",
+                self.url()
+            ),
+            Some(token) => anyhow!(
+                "the server at {} does not know this token ({}): give one of those that it was started with",
+                self.url(),
+                token.name
+            ),
         }
     }
 
@@ -153,30 +170,20 @@ impl Remote {
         wire::page(&self.good(response).await?)
     }
 
-    /// The event of a place or an id.
-    pub async fn event(&self, event: EventRef) -> anyhow::Result<Option<Found>> {
+    /// The event of a place or an id, or an error that says why there is none.
+    pub async fn event(&self, event: EventRef) -> anyhow::Result<Found> {
         let name = match event {
             EventRef::Seq(seq) => seq.to_string(),
             EventRef::Id(id) => id.to_string(),
         };
         let response = self.send(self.request(Method::GET, &["v1", "events", &name], &[])).await?;
-        if response.status() == StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
-        wire::event(&self.good(response).await?)?.found().map(Some)
+        wire::event(&self.good(response).await?)?.found()
     }
 
-    /// Cancels a delayed event.
-    pub async fn cancel(&self, id: EventId) -> anyhow::Result<Cancelled> {
+    /// Cancels a delayed event, or says why it cannot be.
+    pub async fn cancel(&self, id: EventId) -> anyhow::Result<()> {
         let response = self.send(self.request(Method::DELETE, &["v1", "events", &id.to_string()], &[])).await?;
-        match response.status() {
-            StatusCode::NOT_FOUND => Ok(Cancelled::Unknown),
-            StatusCode::CONFLICT => match self.event(EventRef::Id(id)).await? {
-                Some(Found::Logged(event)) => Ok(Cancelled::AlreadyLogged(event.seq)),
-                Some(Found::Pending(_)) | None => Err(self.refusal(response).await),
-            },
-            _ => self.good(response).await.map(|_| Cancelled::Gone),
-        }
+        self.good(response).await.map(drop)
     }
 
     /// The events of one object, newest first.

@@ -1,6 +1,7 @@
 //! What does a server-sent stream say?
 //!
-//! The bytes come in pieces of any size; a message ends at an empty line.
+//! The bytes come in pieces of any size; a message ends at an empty line. Comments are told too: one
+//! of them says that history is over.
 
 /// One message of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,7 +14,16 @@ pub struct Message {
     pub data: String,
 }
 
-/// Takes bytes, gives messages.
+/// What a stream says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// A message, complete.
+    Message(Message),
+    /// A comment, such as a heartbeat.
+    Comment(String),
+}
+
+/// Takes bytes, gives what they say.
 #[derive(Debug, Default)]
 pub struct Parser {
     rest: Vec<u8>,
@@ -22,24 +32,24 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// The messages that these bytes complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Message> {
+    /// What these bytes complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.rest.extend_from_slice(bytes);
-        let mut messages = Vec::new();
+        let mut said = Vec::new();
         let mut start = 0;
         while let Some(length) = self.rest[start..].iter().position(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(&self.rest[start..start + length]).into_owned();
             start += length + 1;
-            messages.extend(self.line(line.strip_suffix('\r').unwrap_or(&line)));
+            said.extend(self.line(line.strip_suffix('\r').unwrap_or(&line)));
         }
         self.rest.drain(..start);
-        messages
+        said
     }
 
-    fn line(&mut self, line: &str) -> Option<Message> {
+    fn line(&mut self, line: &str) -> Option<Said> {
         if line.is_empty() {
             let message = std::mem::take(&mut self.open);
-            return std::mem::take(&mut self.has_data).then_some(message);
+            return std::mem::take(&mut self.has_data).then_some(Said::Message(message));
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -53,7 +63,8 @@ impl Parser {
                 self.open.data.push_str(value);
                 self.has_data = true;
             }
-            // A comment (a heartbeat: the field before the colon is empty), or a field that we have no use for.
+            "" => return Some(Said::Comment(value.into())),
+            // A field that we have no use for.
             _ => {}
         }
         None
@@ -69,13 +80,14 @@ mod tests {
         let text =
             ": heartbeat\n\nid: 7\r\nevent: a.b\r\ndata: {\"x\":\"ü\"}\r\n\r\nretry: 5\n\ndata: 1\ndata: 2\n\nid: 9\n";
         let expected = [
-            Message { event: "a.b".into(), id: Some("7".into()), data: "{\"x\":\"ü\"}".into() },
-            Message { event: String::new(), id: None, data: "1\n2".into() },
+            Said::Comment("heartbeat".into()),
+            Said::Message(Message { event: "a.b".into(), id: Some("7".into()), data: "{\"x\":\"ü\"}".into() }),
+            Said::Message(Message { event: String::new(), id: None, data: "1\n2".into() }),
         ];
         for size in 1..text.len() {
             let mut parser = Parser::default();
-            let messages: Vec<Message> = text.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
-            assert_eq!(messages, expected, "in pieces of {size}");
+            let said: Vec<Said> = text.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
+            assert_eq!(said, expected, "in pieces of {size}");
         }
     }
 }

@@ -4,16 +4,17 @@
 //! is printed twice.
 
 use super::Outcome;
+use super::args::seq;
 use super::output::{self, OutputArgs};
 use super::remote::Remote;
-use super::sse::{Message, Parser};
+use super::sse::{Message, Parser, Said};
 use super::target::{Access, Target, TargetArgs};
 use super::wire;
+use crate::http::shapes::EventShape;
 use anyhow::Context;
 use clap::Args;
-use ensue::{Delivered, Ensue, Event, Filter, ObjectKey, Seq, Streamed, Subscription, Topic};
+use ensue::{Delivered, Ensue, Filter, GapReason, ObjectKey, Seq, Streamed, Subscription, Topic};
 use futures_util::StreamExt;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::Duration;
 
@@ -27,13 +28,17 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 #[command(after_help = "\
 Examples:
   ensue tail                                                 # what happens from now on
+  ensue tail --no-follow                                     # what is in the log, then stop
   ensue tail --from-beginning --limit 10                     # the first ten events, then stop
   ensue tail --topic order                                   # order, order.paid, … but never orders
   ensue tail --object order:1 --from-beginning
   ensue tail --after 500 --json | jq -c '[.seq, .topic, .prev]'
 
-A line is: seq, recorded_at, topic, object, payload. With a filter, `prev` in the JSON is the
-previous event of the object that the filter matches.")]
+A line is: seq, recorded_at, topic, object, payload. With --json: one event a line, as in the data
+of GET /v1/events/stream; with a filter, prev is the previous event of the object that it matches.
+What cannot be shown is told as a gap: on stderr, with --json as {\"gap\": {from, to, reason}}.
+If the server goes away, tail says so on stderr, waits for it and goes on without a gap or a double.
+Exit code 0: --limit or --no-follow ended it, or nobody reads its output; 1: stderr says why.")]
 pub struct TailArgs {
     /// Only this topic and those below it
     #[arg(long, value_name = "TOPIC")]
@@ -41,12 +46,15 @@ pub struct TailArgs {
     /// Only events of this object
     #[arg(long, value_name = "OBJECT")]
     object: Option<String>,
-    /// Begin after this seq
-    #[arg(long, value_name = "SEQ", conflicts_with = "from_beginning")]
+    /// Begin after this seq [default: from now on; with --no-follow: from the beginning]
+    #[arg(long, value_name = "SEQ", value_parser = seq, conflicts_with = "from_beginning")]
     after: Option<Seq>,
     /// Begin with the oldest event in the log
     #[arg(long)]
     from_beginning: bool,
+    /// Stop when everything that is in the log has been shown
+    #[arg(long)]
+    no_follow: bool,
     /// Stop after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -56,9 +64,10 @@ pub struct TailArgs {
     output: OutputArgs,
 }
 
-/// Prints events until the limit is reached.
+/// Prints what a stream tells, until it is enough.
 struct Printer {
     left: Option<u64>,
+    follow: bool,
     json: bool,
 }
 
@@ -69,40 +78,47 @@ enum Next {
     Enough,
 }
 
-/// The event as a filtered stream shows it.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    event: &'a Event,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prev_since: Option<Seq>,
-}
-
-#[derive(Deserialize)]
-struct Gap {
-    from: Seq,
-    to: Seq,
-}
-
 impl Printer {
-    fn event(&mut self, event: &Event, prev_since: Option<Seq>) -> anyhow::Result<Next> {
-        if self.json {
-            output::json(&Shown { event, prev_since })?;
-        } else {
-            output::line(output::event_line(event))?;
+    fn show(&mut self, streamed: &Streamed) -> anyhow::Result<Next> {
+        match streamed {
+            Streamed::Event(delivered) => self.event(delivered),
+            Streamed::Gap { from, to, reason } if self.json => {
+                output::json(&json!({ "gap": { "from": from, "to": to, "reason": reason.as_str() } }))?;
+                Ok(Next::More)
+            }
+            Streamed::Gap { from, to, reason } => {
+                eprintln!("{}", gap(*from, *to, *reason));
+                Ok(Next::More)
+            }
+            Streamed::Caught(_) => Ok(if self.follow { Next::More } else { Next::Enough }),
         }
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-        }
-        Ok(if self.left == Some(0) { Next::Enough } else { Next::More })
     }
 
-    fn gap(&self, from: Seq, to: Seq) -> anyhow::Result<()> {
+    fn event(&mut self, delivered: &Delivered) -> anyhow::Result<Next> {
         if self.json {
-            return output::json(&json!({ "gap": { "from": from, "to": to } }));
+            output::json(&EventShape::from(delivered))?;
+        } else {
+            output::line(output::event_line(&delivered.event))?;
         }
-        eprintln!("gap: seq {from} to {to} are not in the log (any more); going on with what there is");
-        Ok(())
+        self.left = self.left.map(|left| left - 1);
+        Ok(if self.left == Some(0) { Next::Enough } else { Next::More })
+    }
+}
+
+/// What happened to these places, and how it goes on.
+fn gap(from: Seq, to: Seq, reason: GapReason) -> String {
+    let places = if from == to { format!("seq {from}") } else { format!("seq {from} to {to}") };
+    let before = from - 1;
+    match reason {
+        GapReason::Forgotten => format!("gap: retention has forgotten {places}; going on behind it"),
+        GapReason::BeyondEnd => format!(
+            "gap: the log ends at seq {before}, and seq {to} is not in it: check --after, and whether this is the log that \
+             you mean; going on with what comes now"
+        ),
+        GapReason::WentBack => format!(
+            "gap: the log went back to seq {before}, as after a failover that lost {places}; going on with what comes in \
+             their place"
+        ),
     }
 }
 
@@ -112,8 +128,9 @@ pub async fn run(args: TailArgs) -> anyhow::Result<Outcome> {
         topic: args.topic.as_deref().map(Topic::parse_filter).transpose()?,
         object: args.object.as_deref().map(ObjectKey::parse).transpose()?,
     };
-    let after = if args.from_beginning { Some(0) } else { args.after };
-    let mut printer = Printer { left: args.limit, json: args.output.json };
+    let from_beginning = args.from_beginning || args.no_follow && args.after.is_none();
+    let after = if from_beginning { Some(0) } else { args.after };
+    let mut printer = Printer { left: args.limit, follow: !args.no_follow, json: args.output.json };
     match args.target.open(Access::Read).await? {
         Target::Server(remote) => follow_server(&remote, &filter, after, &mut printer).await?,
         Target::Store(bus) => {
@@ -131,16 +148,9 @@ async fn follow_store(bus: &Ensue, filter: Filter, after: Option<Seq>, printer: 
         None => subscription,
     };
     let mut stream = bus.stream(subscription).await?;
-    while let Some(item) = stream.next().await {
-        match item? {
-            Streamed::Event(Delivered { event, prev, prev_since }) => {
-                let event = Event { prev, ..Event::clone(&event) };
-                if printer.event(&event, prev_since)? == Next::Enough {
-                    break;
-                }
-            }
-            Streamed::Gap { from, to } => printer.gap(from, to)?,
-            Streamed::Caught(_) => {}
+    while let Some(streamed) = stream.next().await {
+        if printer.show(&streamed?)? == Next::Enough {
+            break;
         }
     }
     Ok(())
@@ -153,30 +163,35 @@ async fn follow_server(
     mut after: Option<Seq>,
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
-    let mut response = open(remote, filter, after).await?.context("the server is not ready yet: try again")?;
+    let mut response = open(remote, filter, after).await?;
     loop {
         let mut parser = Parser::default();
         let mut bytes = response.bytes_stream();
         while let Some(Ok(piece)) = bytes.next().await {
-            for message in parser.feed(&piece) {
-                if show(&message, &mut after, printer)? == Next::Enough {
+            for said in parser.feed(&piece) {
+                if show(&said, &mut after, printer)? == Next::Enough {
                     return Ok(());
                 }
             }
         }
         drop(bytes);
-        tracing::info!(after, "the stream ended; opening it again");
-        let mut wait = RETRY_FIRST;
-        response = loop {
-            tokio::time::sleep(wait).await;
-            match open(remote, filter, after).await {
-                Ok(Some(response)) => break response,
-                Ok(None) => {}
-                Err(Refused { error, lasting: true }) => return Err(error),
-                Err(Refused { error, lasting: false }) => tracing::info!("{error:#}"),
-            }
-            wait = (wait * 2).min(RETRY_MAX);
-        };
+        eprintln!("the stream from {} ended; opening it again", remote.url());
+        response = reopen(remote, filter, after).await?;
+        eprintln!("connected again to {}", remote.url());
+    }
+}
+
+/// Opens the stream again, however long it takes, unless asking again would be answered the same.
+async fn reopen(remote: &Remote, filter: &Filter, after: Option<Seq>) -> anyhow::Result<reqwest::Response> {
+    let mut wait = RETRY_FIRST;
+    loop {
+        tokio::time::sleep(wait).await;
+        match open(remote, filter, after).await {
+            Ok(response) => return Ok(response),
+            Err(Refused { error, lasting: true }) => return Err(error),
+            Err(Refused { error, lasting: false }) => tracing::info!("{error:#}"),
+        }
+        wait = (wait * 2).min(RETRY_MAX);
     }
 }
 
@@ -193,37 +208,62 @@ impl From<Refused> for anyhow::Error {
     }
 }
 
-/// Opens the stream; none if the server says that it cannot serve right now.
-async fn open(remote: &Remote, filter: &Filter, after: Option<Seq>) -> Result<Option<reqwest::Response>, Refused> {
+async fn open(remote: &Remote, filter: &Filter, after: Option<Seq>) -> Result<reqwest::Response, Refused> {
     let response = remote.stream(filter, after).await.map_err(|error| Refused { error, lasting: false })?;
     if response.status().is_success() {
-        return Ok(Some(response));
+        return Ok(response);
     }
-    if response.status().is_server_error() {
-        return Ok(None);
-    }
-    Err(Refused { error: remote.refusal(response).await, lasting: true })
+    let lasting = !response.status().is_server_error();
+    Err(Refused { error: remote.refusal(response).await, lasting })
 }
 
-fn show(message: &Message, after: &mut Option<Seq>, printer: &mut Printer) -> anyhow::Result<Next> {
-    let next = match message.event.as_str() {
-        "ensue.gap" => {
-            let gap: Gap = serde_json::from_str(&message.data).context("the server sent a gap without its ends")?;
-            printer.gap(gap.from, gap.to)?;
-            Next::More
-        }
-        _ => {
-            #[derive(Deserialize)]
-            struct Since {
-                prev_since: Option<Seq>,
+/// Prints what the server said, and remembers where to come back.
+fn show(said: &Said, after: &mut Option<Seq>, printer: &mut Printer) -> anyhow::Result<Next> {
+    match said {
+        Said::Comment(comment) => match comment.strip_prefix("caught up at ") {
+            Some(at) => {
+                let at = at.parse().context("the server did not say where it is")?;
+                // Who begins now and is cut off before the first event has a place to come back to all the same.
+                *after = Some(at);
+                printer.show(&Streamed::Caught(at))
             }
-            let event = wire::event(&message.data)?.logged()?;
-            let since: Since = serde_json::from_str(&message.data)?;
-            printer.event(&event, since.prev_since)?
+            None => Ok(Next::More),
+        },
+        Said::Message(message) => {
+            let next = printer.show(&streamed(message)?)?;
+            if let Some(seq) = message.id.as_deref().and_then(|id| id.parse().ok()) {
+                *after = Some(seq);
+            }
+            Ok(next)
         }
-    };
-    if let Some(seq) = message.id.as_deref().and_then(|id| id.parse().ok()) {
-        *after = Some(seq);
     }
-    Ok(next)
+}
+
+fn streamed(message: &Message) -> anyhow::Result<Streamed> {
+    match message.event.as_str() {
+        "ensue.gap" => wire::gap(&message.data),
+        _ => wire::event(&message.data)?.delivered().map(Streamed::Event),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_begins_now_knows_its_place_before_the_first_event() {
+        let (mut after, mut printer) = (None, Printer { left: None, follow: true, json: false });
+        assert_eq!(show(&Said::Comment("still here".into()), &mut after, &mut printer).unwrap(), Next::More);
+        assert_eq!(after, None);
+        assert_eq!(show(&Said::Comment("caught up at 7".into()), &mut after, &mut printer).unwrap(), Next::More);
+        assert_eq!(after, Some(7));
+    }
+
+    #[test]
+    fn a_gap_says_what_happened() {
+        assert!(gap(3, 3, GapReason::Forgotten).contains("retention has forgotten seq 3;"));
+        let beyond = gap(3, 9, GapReason::BeyondEnd);
+        assert!(beyond.contains("ends at seq 2") && beyond.contains("seq 9 is not in it"), "{beyond}");
+        assert!(gap(3, 9, GapReason::WentBack).contains("lost seq 3 to 9"));
+    }
 }

@@ -2,23 +2,23 @@
 
 use super::args::EventRef;
 use super::remote::Remote;
-use crate::config::without_password;
-use anyhow::{Context, bail};
+use super::server::{ServerArgs, WHERE};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use ensue::{Appended, Cancelled, Ensue, Event, EventId, Filter, Found, NewEvent, ObjectKey, Options, Page, Read, Seq};
+use ensue::{
+    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Filter, Found, NewEvent, ObjectKey, Options, Page,
+    Place, Read, Seq, StoreError,
+};
+use std::path::Path;
 
 /// Where the log is.
 #[derive(Debug, Clone, Args)]
 pub struct TargetArgs {
-    /// The server to talk to
-    #[arg(long, env = "ENSUE_URL", value_name = "URL", default_value = "http://127.0.0.1:4747")]
-    pub url: String,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Open this store directly instead: sqlite:PATH or postgres://…
-    #[arg(long, value_name = "URL")]
-    pub store: Option<String>,
-    /// The token for the server
-    #[arg(long, env = "ENSUE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
+    #[arg(long, help_heading = WHERE, value_name = "URL")]
+    store: Option<String>,
 }
 
 /// What a command wants to do with a store that it opens.
@@ -26,8 +26,10 @@ pub struct TargetArgs {
 pub enum Access {
     /// Look, also beside the process that writes.
     Read,
-    /// Change it.
+    /// Change it. One that is not there is not made: its name may be mistyped.
     Write,
+    /// Change it, or make it.
+    Create,
 }
 
 /// A server or a store: both answer the same questions.
@@ -39,22 +41,52 @@ pub enum Target {
 }
 
 /// Opens a store to look at it. One that is not there is not made.
-pub async fn open_to_read(url: &str) -> anyhow::Result<Ensue> {
+pub async fn open_to_read(address: &Address) -> anyhow::Result<Ensue> {
     let options = Options { read_only: true, ..Options::default() };
-    Ensue::open_with(url, options).await.with_context(|| format!("cannot open {}", without_password(url)))
+    Ensue::open_with(address.as_str(), options).await.with_context(|| format!("cannot open {address}"))
+}
+
+/// Opens a store to change it, and makes it if it is not there.
+async fn open_or_make(address: &Address) -> anyhow::Result<Ensue> {
+    Ensue::open(address.as_str()).await.with_context(|| format!("cannot open {address}"))
+}
+
+/// Is there a log to write to?
+async fn check_is_there(address: &Address) -> anyhow::Result<()> {
+    match address.place() {
+        Place::File(path) if !Path::new(path).exists() => {
+            bail!("there is no store at {path}: check the path, or add --create to `ensue publish` to make one")
+        }
+        Place::Memory | Place::File(_) | Place::Postgres => match open_to_read(address).await {
+            Ok(bus) => {
+                bus.close().await;
+                Ok(())
+            }
+            Err(error) => match error.downcast_ref() {
+                Some(Error::Store(StoreError::Schema(_))) => {
+                    Err(anyhow!("{error:#} (`ensue publish --create` makes a log where there is none)"))
+                }
+                _ => Err(error),
+            },
+        },
+    }
 }
 
 impl TargetArgs {
     /// Opens the store, or makes ready to talk to the server.
     pub async fn open(self, access: Access) -> anyhow::Result<Target> {
-        let Some(url) = self.store else {
-            return Ok(Target::Server(Remote::new(&self.url, self.token)?));
-        };
+        let Some(store) = self.store else { return Ok(Target::Server(self.server.remote()?)) };
+        let address: Address = store.parse().context("--store")?;
+        if address.place() == Place::Memory {
+            bail!("a store in memory is gone when this command ends: start `ensue serve --dev` and talk to that");
+        }
         let bus = match access {
-            Access::Read => open_to_read(&url).await?,
+            Access::Read => open_to_read(&address).await?,
             Access::Write => {
-                Ensue::open(&url).await.with_context(|| format!("cannot open {}", without_password(&url)))?
+                check_is_there(&address).await?;
+                open_or_make(&address).await?
             }
+            Access::Create => open_or_make(&address).await?,
         };
         Ok(Target::Store(bus))
     }
@@ -81,7 +113,7 @@ impl Target {
     /// The event of a place or an id, or an error that says that there is none.
     pub async fn event(&self, event: EventRef) -> anyhow::Result<Found> {
         let found = match (self, event) {
-            (Target::Server(remote), event) => remote.event(event).await?,
+            (Target::Server(remote), event) => return remote.event(event).await,
             (Target::Store(bus), EventRef::Seq(seq)) => bus.store().event(seq).await?.map(Found::Logged),
             (Target::Store(bus), EventRef::Id(id)) => bus.store().find(id).await?,
         };
@@ -98,11 +130,18 @@ impl Target {
         }
     }
 
-    /// Cancels a delayed event.
-    pub async fn cancel(&self, id: EventId) -> anyhow::Result<Cancelled> {
-        match self {
-            Target::Server(remote) => remote.cancel(id).await,
-            Target::Store(bus) => Ok(bus.store().cancel(id).await?),
+    /// Cancels a delayed event, or says why it cannot be.
+    pub async fn cancel(&self, id: EventId) -> anyhow::Result<()> {
+        let bus = match self {
+            Target::Server(remote) => return remote.cancel(id).await,
+            Target::Store(bus) => bus,
+        };
+        match bus.store().cancel(id).await? {
+            Cancelled::Gone => Ok(()),
+            Cancelled::AlreadyLogged(seq) => bail!("event {seq} is in the log already, and stays there"),
+            Cancelled::Unknown => {
+                bail!("there is no event with id {id}: it was never published, or was cancelled before")
+            }
         }
     }
 

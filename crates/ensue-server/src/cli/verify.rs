@@ -23,7 +23,7 @@ const FAULTS_LISTED_MAX: usize = 100;
 #[command(after_help = "\
 Examples:
   ensue verify                                               # the log of the running server
-  ensue verify --store sqlite:ensue.db                       # a file, also while a server writes to it
+  ensue verify --store sqlite:ensue.db                       # also while a server writes to it
   ensue verify --json
 
 Checks that seq has no gap and no double, that prev is the preceding event of the same object, and
@@ -88,18 +88,19 @@ pub async fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
 }
 
 fn verdict(report: &Report) -> String {
-    let (events, objects) = (output::grouped(report.events), output::grouped(report.objects as u64));
+    let (events, objects) = (output::events(report.events), output::counted(report.objects as u64, "object"));
     let faults = report.faults.len() + report.faults_beyond;
+    let listed = output::counted(faults as u64, "fault");
     match (report.first, report.last) {
         (Some(first), Some(last)) if faults == 0 => {
-            format!("sound: {events} events (seq {first} to {last}), objects: {objects}; no gap, no fork, in order")
+            format!("sound: {events} (seq {first} to {last}), {objects}; no gap, no fork, in order")
         }
         (Some(_), Some(_)) => format!(
-            "NOT SOUND: {faults} faults in {events} events; stop the writers, keep a copy of the store, \
+            "NOT SOUND: {listed} in {events}; stop the writers, keep a copy of the store, \
              and restore what is missing from a backup"
         ),
         (None, _) | (_, None) if faults == 0 => "sound: the log is empty".into(),
-        (None, _) | (_, None) => format!("NOT SOUND: {faults} faults, and no event could be read"),
+        (None, _) | (_, None) => format!("NOT SOUND: {listed}, and no event could be read"),
     }
 }
 

@@ -1,9 +1,12 @@
 //! How does the server's JSON become our types again?
 
 use anyhow::{Context, bail};
-use ensue::{Event, EventId, Found, Json, ObjectKey, Page, Pending, Seq, Timestamp, Topic};
+use ensue::{
+    Delivered, Event, EventId, Found, GapReason, Json, ObjectKey, Page, Pending, Seq, Streamed, Timestamp, Topic,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// An event as the server shows it, logged or pending. Fields we do not know come from a newer server and are ignored.
@@ -20,6 +23,7 @@ pub struct WireEvent {
     recorded_at: Option<Timestamp>,
     not_before: Option<Timestamp>,
     to: Option<Uuid>,
+    prev_since: Option<Seq>,
 }
 
 impl WireEvent {
@@ -56,6 +60,13 @@ impl WireEvent {
         }
     }
 
+    /// The event as a stream delivers it, with the `prev` of the stream's filter.
+    pub fn delivered(self) -> anyhow::Result<Delivered> {
+        let prev_since = self.prev_since;
+        let event = self.logged()?;
+        Ok(Delivered { prev: event.prev, event: Arc::new(event), prev_since })
+    }
+
     /// The event, which must be in the log.
     pub fn logged(self) -> anyhow::Result<Event> {
         match self.found()? {
@@ -63,6 +74,14 @@ impl WireEvent {
             Found::Pending(pending) => bail!("the server's answer has the pending event {} in the log", pending.id),
         }
     }
+}
+
+/// The gap of a stream.
+#[derive(Deserialize)]
+struct WireGap {
+    from: Seq,
+    to: Seq,
+    reason: String,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +115,16 @@ struct WirePublished {
 /// One event.
 pub fn event(text: &str) -> anyhow::Result<WireEvent> {
     parse(text)
+}
+
+/// The gap of a stream.
+pub fn gap(text: &str) -> anyhow::Result<Streamed> {
+    let WireGap { from, to, reason } = parse(text)?;
+    let known = [GapReason::Forgotten, GapReason::BeyondEnd, GapReason::WentBack];
+    let reason = known.into_iter().find(|known| known.as_str() == reason).with_context(|| {
+        format!("the server tells of a gap of a kind that this program does not know (`{reason}`): use a newer `ensue`")
+    })?;
+    Ok(Streamed::Gap { from, to, reason })
 }
 
 /// A page of the log.

@@ -1,16 +1,29 @@
 //! What should this server do, and who says so?
 //!
 //! A flag wins over its `ENSUE_…` variable, that over the config file, that over the default. The first two are
-//! `clap`'s; [`Settings::resolve`] adds the others. It reads files but opens no store and no socket.
+//! `clap`'s; [`Settings::resolve`] adds the others, and [`Settings::check`] finds what a server would refuse at its
+//! start. Both read files but open no store and no socket.
+//!
+//! | question | file |
+//! |---|---|
+//! | What does the config file say? | `file.rs` |
+//! | Where may the server listen, and where do clients find it? | `listen.rs` |
+//! | Who may use the server? | `tokens.rs` |
+//! | How long, and how large, as people write it? | `units.rs` |
 
 pub mod file;
+pub mod listen;
 pub mod tokens;
 pub mod units;
 
 use crate::config::file::ConfigFile;
+use crate::config::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use crate::config::units::{Size, Span};
-use ensue::Retention;
-use std::path::PathBuf;
+use anyhow::{Context, bail};
+use ensue::{Address, Place, Retention};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// Where the log lives unless told.
 pub const DEFAULT_STORE: &str = "sqlite:ensue.db";
@@ -43,73 +56,150 @@ pub struct Given {
 /// All that a server needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The store's URL.
-    pub store: String,
+    /// Where the log lives.
+    pub store: Address,
     /// The address to listen on, as it was written.
     pub listen: String,
     /// Who may use the server; nobody is asked if it is empty.
-    pub tokens: Vec<tokens::NamedToken>,
+    pub tokens: Vec<NamedToken>,
     /// What to keep of the log.
     pub retention: Retention,
-    /// A store in memory, for trying things out.
-    pub dev: bool,
     /// The config file that was read.
     pub file: Option<PathBuf>,
+    /// Who said so.
+    pub said_by: SaidBy,
+}
+
+/// Who decides a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A flag, or its variable.
+    Flag,
+    /// The config file.
+    File,
+    /// Nobody did.
+    Default,
+}
+
+/// Who decides each setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SaidBy {
+    /// The store's address.
+    pub store: Source,
+    /// The address to listen on.
+    pub listen: Source,
+    /// The tokens.
+    pub tokens: Source,
+    /// What is too old.
+    pub retention_age: Source,
+    /// What is too much.
+    pub retention_size: Source,
+}
+
+/// The first that is said, and by whom.
+fn first<T>(flag: Option<T>, file: Option<T>) -> (Option<T>, Source) {
+    match (flag, file) {
+        (Some(value), _) => (Some(value), Source::Flag),
+        (None, Some(value)) => (Some(value), Source::File),
+        (None, None) => (None, Source::Default),
+    }
 }
 
 impl Settings {
     /// Adds what the config file says to what flags and variables say, and the defaults to that.
     pub fn resolve(given: Given) -> anyhow::Result<Self> {
+        if given.dev && given.store.is_some() {
+            bail!("--dev keeps the log in memory and --store (or ENSUE_STORE) names a store: leave one of them out");
+        }
         let (config, file) = ConfigFile::find(given.config.as_deref())?;
-        let section = config.retention.unwrap_or_default();
-        let token_file = given.token_file.or(config.token_file);
+        // `--dev` is a flag that names a store.
+        let store_given = given.store.or(given.dev.then(|| MEMORY_STORE.into()));
+        let (store, store_by) = first(store_given, config.store);
+        let store = store.as_deref().unwrap_or(DEFAULT_STORE).parse().with_context(|| match store_by {
+            Source::Flag | Source::Default => "--store (or ENSUE_STORE)".to_string(),
+            Source::File => format!("`store` in {}", shown(file.as_deref())),
+        })?;
+        let (listen, listen_by) = first(given.listen, config.listen);
+        let (token_file, mut tokens_by) = first(given.token_file, config.token_file);
         let mut tokens = match &token_file {
             Some(path) => tokens::read(path)?,
             None => Vec::new(),
         };
         if let Some(token) = given.token {
-            tokens.push(tokens::NamedToken::new("ENSUE_TOKEN", &token)?);
+            tokens.push(NamedToken::new("ENSUE_TOKEN", &token)?);
+            tokens_by = Source::Flag;
         }
-        let store_default = if given.dev { MEMORY_STORE } else { DEFAULT_STORE };
-        // `--dev` asks for a store that leaves nothing behind; only a store named beside it says otherwise.
-        let store_in_file = if given.dev { None } else { config.store };
+        let section = config.retention.unwrap_or_default();
+        let (age, age_by) = first(given.retention_age, section.age);
+        let (size, size_by) = first(given.retention_size, section.size);
         Ok(Self {
-            store: given.store.or(store_in_file).unwrap_or_else(|| store_default.into()),
-            listen: given.listen.or(config.listen).unwrap_or_else(|| DEFAULT_LISTEN.into()),
+            store,
+            listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
             tokens,
-            retention: Retention {
-                age: given.retention_age.or(section.age).map(|span| span.0),
-                bytes: given.retention_size.or(section.size).map(|size| size.0),
-            },
-            dev: given.dev,
+            retention: Retention { age: age.map(|span| span.0), bytes: size.map(|size| size.0) },
             file,
+            said_by: SaidBy {
+                store: store_by,
+                listen: listen_by,
+                tokens: tokens_by,
+                retention_age: age_by,
+                retention_size: size_by,
+            },
         })
+    }
+
+    /// Finds what a server would refuse at its start, and answers with the addresses that it would listen on.
+    pub async fn check(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        match self.store.place() {
+            Place::File(path) => check_path(Path::new(path))?,
+            Place::Memory | Place::Postgres => {}
+        }
+        listen::addresses(&self.listen, !self.tokens.is_empty()).await
+    }
+
+    /// What is allowed, and yet not wise.
+    pub fn warnings(&self) -> Vec<String> {
+        let weak: Vec<&str> =
+            self.tokens.iter().filter(|token| token.is_weak()).map(|token| token.name.as_str()).collect();
+        match weak[..] {
+            [] => Vec::new(),
+            _ => vec![format!(
+                "tokens that can be guessed, with fewer than {TOKEN_BYTES_MIN} characters: {}; replace each with the \
+                 output of `{GOOD_TOKEN}`",
+                weak.join(", ")
+            )],
+        }
+    }
+
+    /// What is kept of the log, in words.
+    pub fn keeps(&self) -> String {
+        let (age, size) = (self.retention.age.map(Span), self.retention.bytes.map(Size));
+        match (age, size) {
+            (None, None) => "everything".into(),
+            (Some(age), None) => format!("what is younger than {age}"),
+            (None, Some(size)) => format!("the newest {size}"),
+            (Some(age), Some(size)) => format!("the newest {size} of what is younger than {age}"),
+        }
     }
 }
 
-/// A store's URL without the password that may be in it, for messages.
-pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let authority = match authority.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((name, _)) => format!("{name}:…@{host}"),
-            None => authority.to_string(),
-        },
-        None => authority.to_string(),
-    };
-    let path = match path.split_once('?') {
-        Some((path, query)) => {
-            let hide = |pair: &str| match pair.split_once('=') {
-                Some((name, _)) if name.eq_ignore_ascii_case("password") => format!("{name}=…"),
-                Some(_) | None => pair.to_string(),
-            };
-            format!("{path}?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+/// A config file's name, for messages.
+fn shown(file: Option<&Path>) -> String {
+    file.unwrap_or(Path::new(file::DEFAULT_FILE)).display().to_string()
+}
+
+/// Can there be a store at this path? Its folder is not made for it.
+fn check_path(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        bail!("the store {} is a folder: name a file, such as {}", path.display(), path.join("ensue.db").display());
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            bail!("the store's folder {} is not there: make it, or choose another path", folder.display())
         }
-        None => path.to_string(),
-    };
-    format!("{scheme}://{authority}{path}")
+        Some(_) | None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -124,22 +214,45 @@ mod tests {
         std::fs::write(&config, "store: sqlite:file.db\nretention: { age: 7d }\n").unwrap();
         let given = Given { config: Some(config), listen: Some("127.0.0.1:1".into()), ..Given::default() };
         let settings = Settings::resolve(given.clone()).unwrap();
-        assert_eq!(settings.store, "sqlite:file.db");
+        assert_eq!(settings.store.as_str(), "sqlite:file.db");
         assert_eq!(settings.listen, "127.0.0.1:1");
         assert_eq!(settings.retention.age, Some(SignedDuration::from_hours(168)));
         assert_eq!(settings.retention.bytes, None);
         let flag = Given { store: Some("other.db".into()), ..given.clone() };
-        assert_eq!(Settings::resolve(flag).unwrap().store, "other.db");
+        assert_eq!(Settings::resolve(flag).unwrap().store.as_str(), "other.db");
         let dev = Given { dev: true, ..given };
-        assert_eq!(Settings::resolve(dev).unwrap().store, MEMORY_STORE);
+        assert_eq!(Settings::resolve(dev).unwrap().store.as_str(), MEMORY_STORE);
     }
 
-    /// S7: a password in a URL is a secret.
     #[test]
-    fn a_password_in_a_url_is_not_shown() {
-        assert_eq!(without_password("postgres://u:pass@h:1/db?a=b"), "postgres://u:…@h:1/db?a=b");
-        assert_eq!(without_password("postgres://u:p@ss@h/db"), "postgres://u:…@h/db");
-        assert_eq!(without_password("postgres://u@h/db?password=x&b=c"), "postgres://u@h/db?password=…&b=c");
-        assert_eq!(without_password("sqlite:a.db"), "sqlite:a.db");
+    fn it_is_known_who_said_what() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("my.yaml");
+        std::fs::write(&config, "listen: 127.0.0.1:1\nretention: { age: 7d }\n").unwrap();
+        let given = Given { config: Some(config), retention_size: Some(Size(1)), dev: true, ..Given::default() };
+        let said_by = Settings::resolve(given).unwrap().said_by;
+        assert_eq!((said_by.store, said_by.listen, said_by.tokens), (Source::Flag, Source::File, Source::Default));
+        assert_eq!((said_by.retention_age, said_by.retention_size), (Source::File, Source::Flag));
+    }
+
+    #[test]
+    fn what_is_kept_is_said_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("my.yaml");
+        std::fs::write(&config, "retention: { age: 7d, size: 10GB }\n").unwrap();
+        let settings = Settings::resolve(Given { config: Some(config), ..Given::default() }).unwrap();
+        assert_eq!(settings.keeps(), "the newest 10GB of what is younger than 7d");
+    }
+
+    #[tokio::test]
+    async fn a_store_without_a_folder_is_found_before_anything_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let checked = async |path: PathBuf| {
+            let given = Given { store: Some(path.display().to_string()), ..Given::default() };
+            Settings::resolve(given).unwrap().check().await
+        };
+        assert!(checked(folder.path().join("a.db")).await.is_ok());
+        assert!(checked(folder.path().join("none/a.db")).await.unwrap_err().to_string().contains("is not there"));
+        assert!(checked(folder.path().into()).await.unwrap_err().to_string().contains("is a folder"));
     }
 }

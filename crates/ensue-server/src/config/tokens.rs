@@ -7,6 +7,11 @@ use anyhow::{Context, bail};
 use std::fmt;
 use std::path::Path;
 
+/// A token with fewer characters than this can be guessed.
+pub const TOKEN_BYTES_MIN: usize = 16;
+/// What makes a token that nobody guesses.
+pub const GOOD_TOKEN: &str = "openssl rand -hex 32";
+
 /// A token and what to call it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NamedToken {
@@ -26,9 +31,7 @@ impl NamedToken {
     /// A token that can stand in an HTTP header.
     pub fn new(name: &str, secret: &str) -> anyhow::Result<Self> {
         if secret.is_empty() {
-            bail!(
-                "the token `{name}` is empty: set it to a long random text, such as the output of `openssl rand -hex 32`"
-            );
+            bail!("the token `{name}` is empty: set it to a long random text, such as the output of `{GOOD_TOKEN}`");
         }
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             bail!(
@@ -36,6 +39,11 @@ impl NamedToken {
             );
         }
         Ok(Self { name: name.into(), secret: secret.into() })
+    }
+
+    /// Can it be guessed?
+    pub fn is_weak(&self) -> bool {
+        self.secret.len() < TOKEN_BYTES_MIN
     }
 }
 
@@ -64,7 +72,7 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Vec<NamedToken>> {
         tokens.push(token.with_context(|| place)?);
     }
     if tokens.is_empty() {
-        bail!("{file} has no token: write one per line, such as the output of `openssl rand -hex 32`");
+        bail!("{file} has no token: write one per line, such as the output of `{GOOD_TOKEN}`");
     }
     Ok(tokens)
 }

@@ -5,6 +5,7 @@
 use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, de};
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
 /// A length of time: a whole number and one of `ms s m h d w`.
@@ -14,6 +15,22 @@ pub struct Span(pub SignedDuration);
 /// A number of bytes: a whole number and one of `B KB MB GB TB` (thousands) or `KiB MiB GiB TiB` (1,024s).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
+
+/// The units of a span in milliseconds, the largest last.
+const SPAN_UNITS: [(&str, u64); 6] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
+/// The units of a size in bytes.
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("B", 1),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+];
 
 /// A number without sign and the unit behind it.
 fn split(text: &str) -> Option<(u64, &str)> {
@@ -34,15 +51,7 @@ impl FromStr for Span {
         if count == 0 {
             return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));
         }
-        let millis_each: u64 = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 604_800_000,
-            _ => return Err(wrong()),
-        };
+        let (_, millis_each) = SPAN_UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
         let millis = count.checked_mul(millis_each).and_then(|millis| i64::try_from(millis).ok()).ok_or_else(wrong)?;
         Ok(Self(SignedDuration::from_millis(millis)))
     }
@@ -57,19 +66,28 @@ impl FromStr for Size {
         if count == 0 {
             return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));
         }
-        let bytes_each: u64 = match unit.to_ascii_lowercase().as_str() {
-            "b" => 1,
-            "kb" => 1_000,
-            "mb" => 1_000_000,
-            "gb" => 1_000_000_000,
-            "tb" => 1_000_000_000_000,
-            "kib" => 1 << 10,
-            "mib" => 1 << 20,
-            "gib" => 1 << 30,
-            "tib" => 1 << 40,
-            _ => return Err(wrong()),
-        };
+        let (_, bytes_each) =
+            SIZE_UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(wrong)?;
         count.checked_mul(bytes_each).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// As it could be written: `7d`, never `168h`. Weeks are shown as days, which are what most people write.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis().unsigned_abs() as u64;
+        let units = SPAN_UNITS.into_iter().filter(|(name, _)| *name != "w");
+        let (unit, millis_each) = units.rev().find(|(_, each)| millis.is_multiple_of(*each)).unwrap_or(SPAN_UNITS[0]);
+        write!(f, "{}{unit}", millis / millis_each)
+    }
+}
+
+/// As it could be written, in the unit that makes it shortest: `10GB`, `2GiB`.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fitting = SIZE_UNITS.into_iter().filter(|(_, each)| self.0.is_multiple_of(*each));
+        let (unit, bytes_each) = fitting.max_by_key(|(_, each)| *each).unwrap_or(SIZE_UNITS[0]);
+        write!(f, "{}{unit}", self.0 / bytes_each)
     }
 }
 
@@ -108,6 +126,18 @@ mod tests {
         assert_eq!("7d".parse(), Ok(Span(SignedDuration::from_hours(168))));
         assert_eq!("10GB".parse(), Ok(Size(10_000_000_000)));
         assert_eq!("2 GiB".parse(), Ok(Size(2 << 30)));
+    }
+
+    #[test]
+    fn they_are_shown_as_one_would_write_them() {
+        for text in ["500ms", "90s", "5m", "36h", "7d"] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+        }
+        assert_eq!("168h".parse::<Span>().unwrap().to_string(), "7d");
+        for text in ["1B", "1500B", "500MB", "10GB", "2GiB"] {
+            assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
+        }
+        assert_eq!("1000MB".parse::<Size>().unwrap().to_string(), "1GB");
     }
 
     #[test]

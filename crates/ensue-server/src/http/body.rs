@@ -16,7 +16,6 @@ use std::fmt;
 
 /// What a body holds. One event alone is told from a batch of one, so that faults are named as their sender sees them.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one event alone is the common case, and neither lives long")]
 pub(super) enum Published {
     One(NewEvent),
     Batch(Vec<NewEvent>),

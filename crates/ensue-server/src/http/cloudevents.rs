@@ -44,14 +44,16 @@ impl Attributes {
         let kind = filled(kind).ok_or_else(|| missing("type"))?;
         let source = filled(self.source).ok_or_else(|| missing("source"))?;
         let id = filled(self.id).ok_or_else(|| missing("id"))?;
-        let key = IdempotencyKey::of_parts(&source, &id).map_err(|invalid| {
+        // Refused here rather than later, where nobody knows what the parts are called.
+        IdempotencyKey::of_parts(&source, &id).map_err(|invalid| {
             let reason = format!("and `{}` make the event's key, which {}", name("source"), invalid.reason);
             Problem::invalid(place.name(&name("id")), reason)
         })?;
+        let event = NewEvent::new(kind).key_of_parts(&source, &id);
         let mut metadata = self.metadata;
         metadata.insert("source".into(), source.into());
         metadata.insert("id".into(), id.into());
-        Ok(NewEvent::new(kind).key(key.as_str()).metadata(&metadata))
+        Ok(event.metadata(&metadata))
     }
 }
 

@@ -4,6 +4,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
+use ensue::SharedStore;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -50,11 +51,29 @@ pub fn recorder() -> &'static PrometheusHandle {
 fn describe() {
     metrics::describe_counter!("ensue_http_requests_total", "Requests answered, by method, path and status");
     metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
+    metrics::describe_gauge!("ensue_connections", "Connections that are open");
     metrics::describe_gauge!("ensue_streams", "Event streams that are open");
+    metrics::describe_gauge!("ensue_log_first_seq", "The oldest place of the log");
+    metrics::describe_gauge!("ensue_log_last_seq", "The newest place of the log");
+    metrics::describe_gauge!("ensue_pending_events", "Delayed events that wait for their time");
     metrics::describe_counter!("ensue_append_events_total", "Events that entered the log, by engine");
     metrics::describe_histogram!("ensue_append_batch_events", "Events in one commit, by engine");
     metrics::describe_histogram!("ensue_append_seconds", "Time of one commit, by engine");
     metrics::describe_gauge!("ensue_wal_bytes", "Size of SQLite's write-ahead log");
+}
+
+/// Notes how the log stands: asked of the store when somebody wants to know. A store that does not answer in time leaves
+/// the figures as they were.
+pub(super) async fn log(store: &SharedStore, time_max: Duration) {
+    let ask = async { (store.bounds().await, store.pending_count().await) };
+    let Ok((bounds, pending)) = tokio::time::timeout(time_max, ask).await else { return };
+    if let Ok(bounds) = bounds {
+        metrics::gauge!("ensue_log_first_seq").set(bounds.first as f64);
+        metrics::gauge!("ensue_log_last_seq").set(bounds.last as f64);
+    }
+    if let Ok(pending) = pending {
+        metrics::gauge!("ensue_pending_events").set(pending as f64);
+    }
 }
 
 /// Counts a request and measures how long its answer took to begin.
@@ -69,6 +88,22 @@ pub(super) async fn measure(request: Request, next: Next) -> Response {
     metrics::histogram!("ensue_http_seconds", "method" => method, "path" => path.clone()).record(began.elapsed());
     metrics::counter!("ensue_http_requests_total", "method" => method, "path" => path, "status" => status).increment(1);
     response
+}
+
+/// Counts something in a gauge while it lives.
+pub(super) struct Counted(&'static str);
+
+impl Counted {
+    pub fn new(gauge: &'static str) -> Self {
+        metrics::gauge!(gauge).increment(1);
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        metrics::gauge!(self.0).decrement(1);
+    }
 }
 
 /// Anybody can invent methods; only the known ones are counted by name.

@@ -10,30 +10,34 @@
 //! | How does a client follow the log? | `stream.rs` |
 //! | Is the server well, and what does it offer? | `system.rs` |
 //! | Who may come in? | `tokens.rs` |
-//! | How does the server say no? | `problem.rs`, and to what is not even HTTP `wire.rs` |
+//! | How many clients are served at once, and how long does the server wait for each? | `connections.rs`, `patience.rs` |
+//! | How does the server say no? | `problem.rs`, and to what is not even HTTP `polite.rs` |
 //! | What does the query ask for? | `query.rs`, `text.rs` |
 //! | What do answers look like? | `shapes.rs`, `responses.rs` |
 //! | What does the server do, in figures? | `measure.rs` |
 
 mod body;
 mod cloudevents;
+mod connections;
 mod events;
 mod measure;
 mod objects;
+mod patience;
+mod polite;
 mod problem;
 mod publish;
 mod query;
 mod responses;
-mod shapes;
+pub(crate) mod shapes;
 mod stream;
 mod system;
 mod text;
 mod tokens;
-mod wire;
 
+pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
 pub use measure::recorder;
+pub use patience::Patience;
 pub use tokens::Tokens;
-pub use wire::{Polite, PoliteIo};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -54,6 +58,10 @@ use utoipa_axum::routes;
 
 /// The largest body unless told.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// How long a body may stay away without a byte of it, unless told.
+pub const BODY_SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a body may take in all, unless told: 1 MiB over a line of 30 kbit/s.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(300);
 /// How often a silent stream says that it is still there, unless told.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -64,6 +72,10 @@ pub struct HttpOptions {
     pub tokens: Tokens,
     /// The largest body.
     pub body_bytes_max: usize,
+    /// How long a body may stay away without a byte of it.
+    pub body_silence_max: Duration,
+    /// How long a body may take in all.
+    pub body_time_max: Duration,
     /// How often a silent stream says that it is still there.
     pub heartbeat: Duration,
     /// Becomes true when the server stops: streams end at once, so that their connections can close.
@@ -73,7 +85,14 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         let never = watch::channel(false).1;
-        Self { tokens: Tokens::default(), body_bytes_max: BODY_BYTES_MAX, heartbeat: HEARTBEAT, stop: never }
+        Self {
+            tokens: Tokens::default(),
+            body_bytes_max: BODY_BYTES_MAX,
+            body_silence_max: BODY_SILENCE_MAX,
+            body_time_max: BODY_TIME_MAX,
+            heartbeat: HEARTBEAT,
+            stop: never,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::events::path_text;
 use super::problem::{Problem, ProblemBody};
 use super::query::Query;
 use super::responses::StoreProblems;
-use super::shapes::{self, EventShape, PageShape};
+use super::shapes::{self, PageShape};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
@@ -42,7 +42,5 @@ pub(super) async fn chain(
     let object = path_text("object", path)?;
     let object = ObjectKey::parse(&object).map_err(|invalid| Problem::bad_request(invalid.field, invalid.reason))?;
     let events = app.bus.store().chain(&object, before, limit).await?;
-    let next = events.last().filter(|oldest| oldest.prev.is_some()).map(|oldest| oldest.seq);
-    let shape = PageShape { events: events.iter().map(EventShape::from).collect(), next, first: None };
-    Ok(shapes::json(StatusCode::OK, &shape))
+    Ok(shapes::json(StatusCode::OK, &PageShape::of_chain(&events)))
 }

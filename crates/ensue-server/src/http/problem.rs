@@ -23,6 +23,7 @@ pub(super) enum Kind {
     Unauthorized,
     NotFound,
     MethodNotAllowed,
+    TooSlow,
     KeyConflict,
     AlreadyLogged,
     TooLarge,
@@ -42,6 +43,7 @@ impl Kind {
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Kind::KeyConflict | Kind::AlreadyLogged => StatusCode::CONFLICT,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Kind::UriTooLong => StatusCode::URI_TOO_LONG,
@@ -61,6 +63,7 @@ impl Kind {
             Kind::Unauthorized => "urn:ensue:problem:unauthorized",
             Kind::NotFound => "urn:ensue:problem:not-found",
             Kind::MethodNotAllowed => "urn:ensue:problem:method-not-allowed",
+            Kind::TooSlow => "urn:ensue:problem:too-slow",
             Kind::KeyConflict => "urn:ensue:problem:key-conflict",
             Kind::AlreadyLogged => "urn:ensue:problem:already-logged",
             Kind::TooLarge => "urn:ensue:problem:too-large",
@@ -81,6 +84,7 @@ impl Kind {
             Kind::Unauthorized => "A token is needed",
             Kind::NotFound => "Not found",
             Kind::MethodNotAllowed => "Method not allowed",
+            Kind::TooSlow => "The request did not come in time",
             Kind::KeyConflict => "The key was used for another event",
             Kind::AlreadyLogged => "The event is already in the log",
             Kind::TooLarge => "The body is too large",
@@ -151,18 +155,15 @@ impl Problem {
 
     /// The same refusal with the field called as the sender called it.
     pub fn rename(self, name: impl FnOnce(&str) -> Cow<'static, str>) -> Self {
-        match (&self.field, self.kind) {
-            (Some(field), Kind::Invalid | Kind::NotJson) => {
-                let (place, plain) = match field.rsplit_once("].") {
-                    Some((place, plain)) => (format!("{place}]."), plain),
-                    None => (String::new(), field.as_str()),
-                };
-                let renamed = format!("{place}{}", name(plain));
-                let reason = self.detail.strip_prefix(&format!("`{field}`")).unwrap_or(&self.detail);
-                Self { detail: format!("`{renamed}`{reason}"), field: Some(renamed), ..self }
-            }
-            _ => self,
-        }
+        let is_of_the_event = self.kind == Kind::Invalid || self.kind == Kind::NotJson;
+        let Some(field) = self.field.as_ref().filter(|_| is_of_the_event) else { return self };
+        let (place, plain) = match field.rsplit_once("].") {
+            Some((place, plain)) => (format!("{place}]."), plain),
+            None => (String::new(), field.as_str()),
+        };
+        let renamed = format!("{place}{}", name(plain));
+        let reason = self.detail.strip_prefix(&format!("`{field}`")).unwrap_or(&self.detail);
+        Self { detail: format!("`{renamed}`{reason}"), field: Some(renamed), ..self }
     }
 
     #[cfg(test)]

@@ -5,8 +5,8 @@ use super::problem::{Kind, Problem};
 use super::query::Query;
 use super::responses::StoreProblems;
 use super::shapes::{self, CloudEventShape, OneOrBatchShape, PublishedShape};
-use super::{App, cloudevents};
-use axum::body::{Body, Bytes, HttpBody};
+use super::{App, HttpOptions, cloudevents};
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -16,6 +16,7 @@ use futures_util::StreamExt;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// A body that is too large is still read this much further and this long, and thrown away: many clients look for the
 /// answer only after they have sent everything, and would see a reset connection instead of the reason.
@@ -54,17 +55,15 @@ impl Form {
     }
 
     fn read(self, headers: &HeaderMap, body: &[u8]) -> Result<Published, Problem> {
-        if self == Form::Binary {
-            return Ok(Published::One(cloudevents::binary(headers, body)?));
-        }
-        let Ok(text) = std::str::from_utf8(body) else {
-            return Err(Problem::field(Kind::NotJson, "body", "is not UTF-8; send JSON in UTF-8"));
+        let text = || {
+            let not_utf_8 = |_| Problem::field(Kind::NotJson, "body", "is not UTF-8; send JSON in UTF-8");
+            std::str::from_utf8(body).map_err(not_utf_8)
         };
         match self {
-            Form::Json => body::one_or_batch(text, body::event),
-            Form::Lines => body::lines(text, body::event),
+            Form::Json => body::one_or_batch(text()?, body::event),
+            Form::Lines => body::lines(text()?, body::event),
             Form::Structured => {
-                let published = body::one_or_batch(text, cloudevents::structured)?;
+                let published = body::one_or_batch(text()?, cloudevents::structured)?;
                 match published {
                     Published::One(_) => Ok(published),
                     Published::Batch(_) => {
@@ -73,8 +72,8 @@ impl Form {
                     }
                 }
             }
-            Form::StructuredBatch => body::batch(text, cloudevents::structured),
-            Form::Binary => unreachable!("answered above"),
+            Form::StructuredBatch => body::batch(text()?, cloudevents::structured),
+            Form::Binary => Ok(Published::One(cloudevents::binary(headers, body)?)),
         }
     }
 
@@ -111,7 +110,7 @@ fn not_understood(media: &str) -> Problem {
     path = "/v1/events",
     operation_id = "publish",
     tag = "events",
-    params(("wait" = Option<String>, Query, description = "`sync`: wait for synchronous handlers too")),
+    params(("wait" = Option<String>, Query, description = "`sync`: wait for synchronous handlers too. This version has none, so the answer comes when everything is on disk, as it does without")),
     request_body(
         description = "At most 1,000 events and 1 MiB. With `ce-*` headers any content type: CloudEvents' binary mode",
         content(
@@ -126,6 +125,8 @@ fn not_understood(media: &str) -> Problem {
         (status = 200, description = "All of it was stored before, under the same keys: the first answer again",
             body = PublishedShape),
         (status = 400, description = "Not JSON, or a bad query or header", body = super::problem::ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 408, description = "The body did not come in time; nothing was stored", body = super::problem::ProblemBody,
             content_type = "application/problem+json"),
         (status = 409, description = "A key was used for another event; nothing was stored",
             body = super::problem::ProblemBody, content_type = "application/problem+json"),
@@ -154,7 +155,7 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     if body.size_hint().lower() > bytes_max as u64 && parts.headers.contains_key(header::EXPECT) {
         return Err(too_large(bytes_max));
     }
-    let body = read_body(body, bytes_max).await?;
+    let body = read_body(body, &app.options).await?;
     let published = form.read(&parts.headers, &body)?;
     let answers = append(&app.bus, published).await.map_err(|problem| problem.rename(|field| form.name(field)))?;
     let status = match answers.iter().all(|answer| answer.repeated) {
@@ -171,18 +172,29 @@ async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Prob
     })
 }
 
-/// The whole body, if it has at most `bytes_max`.
-async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+/// The whole body, if it is not too large and comes in time.
+async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes, Problem> {
+    let bytes_max = options.body_bytes_max;
     let announced = body.size_hint().lower();
+    if announced > bytes_max as u64 {
+        return Err(discard(body.into_data_stream(), bytes_max).await);
+    }
+    let end = Instant::now() + options.body_time_max;
     let mut chunks = body.into_data_stream();
     let mut whole = BytesMut::new();
     let mut first = Bytes::new();
-    let mut is_too_large = announced > bytes_max as u64;
-    while !is_too_large && let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| Problem::bad_request("body", "ended too early; send the whole of it"))?;
+    loop {
+        let wait_until = end.min(Instant::now() + options.body_silence_max);
+        let chunk = match timeout_at(wait_until, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
+            Ok(Some(Err(_))) => return Err(Problem::bad_request("body", "ended too early; send the whole of it")),
+            Ok(None) => return Ok(if whole.is_empty() { first } else { whole.freeze() }),
+            Err(_late) => return Err(too_slow(options)),
+        };
         if first.len() + whole.len() + chunk.len() > bytes_max {
-            is_too_large = true;
-        } else if first.is_empty() && whole.is_empty() {
+            return Err(discard(chunks, bytes_max).await);
+        }
+        if first.is_empty() && whole.is_empty() {
             // Most bodies come in one piece, which needs no copy.
             first = chunk;
         } else {
@@ -193,20 +205,30 @@ async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
             whole.extend_from_slice(&chunk);
         }
     }
-    if is_too_large {
-        let mut discarded = 0;
-        let discard = async {
-            while let Some(Ok(chunk)) = chunks.next().await
-                && discarded < DISCARD_BYTES_MAX
-            {
-                discarded += chunk.len();
-            }
-        };
-        // Whether it ended or took too long: the answer is the same.
-        let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard).await;
-        return Err(too_large(bytes_max));
-    }
-    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+/// Reads on for a while in a body that is too large.
+async fn discard(mut chunks: BodyDataStream, bytes_max: usize) -> Problem {
+    let mut discarded = 0;
+    let discard = async {
+        while let Some(Ok(chunk)) = chunks.next().await
+            && discarded < DISCARD_BYTES_MAX
+        {
+            discarded += chunk.len();
+        }
+    };
+    // Whether it ended or took too long: the answer is the same.
+    let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard).await;
+    too_large(bytes_max)
+}
+
+fn too_slow(options: &HttpOptions) -> Problem {
+    let reason = format!(
+        "did not come in time: {} s passed without a byte of it, or {} s in all; nothing was stored, send it again",
+        options.body_silence_max.as_secs_f64(),
+        options.body_time_max.as_secs_f64(),
+    );
+    Problem::field(Kind::TooSlow, "body", reason)
 }
 
 fn too_large(bytes_max: usize) -> Problem {
@@ -238,15 +260,35 @@ mod tests {
         assert_eq!(form(&[]), None);
     }
 
+    fn options(body_bytes_max: usize) -> HttpOptions {
+        HttpOptions { body_bytes_max, ..HttpOptions::default() }
+    }
+
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together_and_bounded() {
         let pieces = |count: usize| {
             let pieces = (0..count).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"abc")));
             Body::from_stream(futures_util::stream::iter(pieces.collect::<Vec<_>>()))
         };
-        assert_eq!(read_body(pieces(3), 9).await.unwrap(), "abcabcabc");
-        assert_eq!(read_body(pieces(1), 3).await.unwrap(), "abc");
-        assert_eq!(read_body(Body::empty(), 3).await.unwrap(), "");
-        assert!(read_body(pieces(4), 9).await.unwrap_err().detail().contains("more than 9 bytes"));
+        assert_eq!(read_body(pieces(3), &options(9)).await.unwrap(), "abcabcabc");
+        assert_eq!(read_body(pieces(1), &options(3)).await.unwrap(), "abc");
+        assert_eq!(read_body(Body::empty(), &options(3)).await.unwrap(), "");
+        assert!(read_body(pieces(4), &options(9)).await.unwrap_err().detail().contains("more than 9 bytes"));
+    }
+
+    /// So many bytes, one every `seconds`.
+    fn slowly(count: usize, seconds: u64) -> Body {
+        let one = move |left: usize| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            (left > 0).then(|| (Ok::<_, std::io::Error>(Bytes::from_static(b"a")), left - 1))
+        };
+        Body::from_stream(futures_util::stream::unfold(count, one))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_taken_while_it_comes_and_a_silent_one_is_not() {
+        assert_eq!(read_body(slowly(9, 29), &options(99)).await.unwrap().len(), 9);
+        assert!(read_body(slowly(3, 31), &options(99)).await.unwrap_err().detail().contains("30 s"));
+        assert!(read_body(slowly(11, 29), &options(99)).await.unwrap_err().detail().contains("300 s"));
     }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// Where an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum EventState {
+pub(crate) enum EventState {
     /// In the log.
     Logged,
     /// Delayed: waits for its `not_before`.
@@ -22,7 +22,7 @@ pub(super) enum EventState {
 /// An event.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Event)]
-pub(super) struct EventShape<'a> {
+pub(crate) struct EventShape<'a> {
     /// Its place in the log: gapless, the one order everybody sees. Null while it is pending.
     #[schema(value_type = Option<u64>, required = true)]
     seq: Option<Seq>,
@@ -116,7 +116,7 @@ impl<'a> From<&'a Delivered> for EventShape<'a> {
 /// A page of events.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EventPage)]
-pub(super) struct PageShape<'a> {
+pub(crate) struct PageShape<'a> {
     pub events: Vec<EventShape<'a>>,
     /// Where to go on: the `after` of the next page (of an object's chain: the `before`). A page of the log always has
     /// one, even an empty page; it is null where nothing more can follow.
@@ -126,6 +126,14 @@ pub(super) struct PageShape<'a> {
     /// between is forgotten and cannot be read any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<Seq>,
+}
+
+impl<'a> PageShape<'a> {
+    /// A page of an object's chain, newest first.
+    pub fn of_chain(events: &'a [Event]) -> Self {
+        let next = events.last().filter(|oldest| oldest.prev.is_some()).map(|oldest| oldest.seq);
+        Self { events: events.iter().map(EventShape::from).collect(), next, first: None }
+    }
 }
 
 /// What became of published events, in the order they were sent. It is on disk.
@@ -154,7 +162,7 @@ pub(super) struct AppendedShape {
 /// A delayed event that was cancelled.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Cancelled)]
-pub(super) struct CancelledShape {
+pub(crate) struct CancelledShape {
     /// Its identity.
     #[schema(value_type = String, format = "uuid")]
     pub id: EventId,
@@ -175,7 +183,8 @@ pub(super) struct NewEventShape {
     /// What it is about, at most 512 bytes. Events of one object are chained by `prev` and handled in order.
     #[schema(example = "order:17", max_length = 512)]
     object: Option<String>,
-    /// The content: any JSON, nested at most 64 levels deep; null if left out.
+    /// The content: any JSON, nested at most 64 levels deep; null if left out. Numbers that would take much more room
+    /// written out (`1e300`) are refused where there are many of them.
     payload: Option<serde_json::Value>,
     /// What is said about the event rather than by it: a JSON object.
     metadata: Option<std::collections::HashMap<String, serde_json::Value>>,
@@ -188,7 +197,8 @@ pub(super) struct NewEventShape {
     /// Your own name for this publish: sent again within 24 hours it is stored once, and answered as the first time.
     #[schema(max_length = 512)]
     key: Option<String>,
-    /// The one subscription it is meant for.
+    /// The one subscription it is meant for. This version has no subscriptions: it is kept and shown with the event, and
+    /// everybody who reads the log sees the event.
     #[schema(format = "uuid")]
     to: Option<String>,
 }

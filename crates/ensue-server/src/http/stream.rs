@@ -6,6 +6,7 @@
 
 use super::App;
 use super::events::start;
+use super::measure::Counted;
 use super::problem::{Problem, ProblemBody};
 use super::query::{self, Query};
 use super::responses::StoreProblems;
@@ -14,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::{Delivered, EventStream, Seq, Streamed, Subscription};
+use ensue::{Delivered, EventStream, GapReason, Seq, Streamed, Subscription};
 use futures_util::FutureExt;
 use std::io::Write;
 use std::sync::Arc;
@@ -28,8 +29,11 @@ const CHUNK_BYTES: usize = 32 << 10;
 ///
 /// History first if asked for, then live, without a gap or a double. Each event has its `seq` as `id`, its topic as
 /// `event` and itself as `data`. `Last-Event-ID` wins over `after` and `from_time`; without any of them the stream
-/// begins now. If the place to resume at is not in the log, `ensue.gap` comes first and says from where to where
-/// nothing can be delivered. Comments come as heartbeats. Ends when the server stops: come back with `Last-Event-ID`.
+/// begins now. `ensue.gap` says, whenever it is so, that places cannot be delivered or are no longer what they were, with
+/// `from`, `to` and the `reason`: `forgotten` (by retention; the stream goes on behind them), `beyond_end` (the place to
+/// resume at is not in the log; it goes on at the end) or `went_back` (a failover lost them; it goes on before them, with
+/// other events under the same numbers). Comments come as heartbeats. Ends when the server stops: come back with
+/// `Last-Event-ID`.
 #[utoipa::path(
     get,
     path = "/v1/events/stream",
@@ -68,13 +72,11 @@ pub(super) async fn stream(
     };
     let follower = Follower {
         events: app.bus.stream(subscription).await?,
-        // Only compared with the place where a gap begins, which a stream that begins now does not have.
-        at: after.unwrap_or(0),
         left: limit,
         heartbeat: app.options.heartbeat,
         stop: app.options.stop.clone(),
         over: false,
-        _open: Open::count(),
+        _open: Counted::new("ensue_streams"),
     };
     let chunks = futures_util::stream::unfold(follower, Follower::next_chunk);
     let headers = [
@@ -95,33 +97,15 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>, Problem> {
     }
 }
 
-/// Counts the streams that are open.
-struct Open;
-
-impl Open {
-    fn count() -> Self {
-        metrics::gauge!("ensue_streams").increment(1);
-        Open
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        metrics::gauge!("ensue_streams").decrement(1);
-    }
-}
-
 /// One client's way along the log.
 struct Follower {
     events: EventStream,
-    /// The last place the client was told of.
-    at: Seq,
     /// How many events may still come, if there is a limit.
     left: Option<u64>,
     heartbeat: Duration,
     stop: watch::Receiver<bool>,
     over: bool,
-    _open: Open,
+    _open: Counted,
 }
 
 impl Follower {
@@ -151,15 +135,22 @@ impl Follower {
         match item {
             Some(Ok(Streamed::Event(delivered))) => {
                 write_event(chunk, &delivered);
-                self.at = delivered.event.seq;
                 self.left = self.left.map(|left| left - 1);
                 self.over = self.left == Some(0);
             }
-            Some(Ok(Streamed::Gap { from, to })) => {
-                // Missing after the client's place: go on behind it. Missing up to it: the log ends before it.
-                self.at = if from == self.at + 1 { to } else { from - 1 };
-                let at = self.at;
-                put(chunk, format_args!("id: {at}\nevent: ensue.gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n"));
+            Some(Ok(Streamed::Gap { from, to, reason })) => {
+                // Where the client goes on if it has to come back now.
+                let at = match reason {
+                    GapReason::Forgotten => to,
+                    GapReason::BeyondEnd | GapReason::WentBack => from - 1,
+                };
+                let reason = reason.as_str();
+                put(
+                    chunk,
+                    format_args!(
+                        "id: {at}\nevent: ensue.gap\ndata: {{\"from\":{from},\"to\":{to},\"reason\":\"{reason}\"}}\n\n"
+                    ),
+                );
             }
             Some(Ok(Streamed::Caught(at))) => put(chunk, format_args!(": caught up at {at}\n\n")),
             Some(Err(error)) => {
@@ -184,7 +175,7 @@ fn put(chunk: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 /// Comes back when the server stops. Nobody left who could say so means that it does not.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
     }

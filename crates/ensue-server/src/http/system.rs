@@ -1,6 +1,7 @@
 //! Is the server well, and what does it offer?
 
 use super::App;
+use super::measure;
 use super::problem::{Kind, Problem, ProblemBody};
 use super::responses::TokenProblem;
 use super::shapes::{self, StatusShape};
@@ -40,8 +41,8 @@ pub(super) async fn health() -> Response {
     )
 )]
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let reason = match tokio::time::timeout(READY_WITHIN, app.bus.store().bounds()).await {
-        Ok(Ok(_)) => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
+    let reason = match tokio::time::timeout(READY_WITHIN, app.bus.store().ready()).await {
+        Ok(Ok(())) => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("the store did not answer within {} s; look after it", READY_WITHIN.as_secs()),
     };
@@ -60,6 +61,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
     )
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    measure::log(app.bus.store(), READY_WITHIN).await;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.recorder.render()).into_response()
 }

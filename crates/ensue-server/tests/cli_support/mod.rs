@@ -160,7 +160,11 @@ pub struct Lines {
 
 impl Lines {
     pub fn of(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::with_stderr(command, Stdio::inherit())
+    }
+
+    pub fn with_stderr(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -184,4 +188,40 @@ impl Drop for Lines {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Where the commands of a test go.
+pub enum Place<'a> {
+    Server(&'a Server),
+    Store(String),
+}
+
+impl Place<'_> {
+    pub fn command(&self, folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = ensue(folder, arguments);
+        match self {
+            Place::Server(server) => command.env("ENSUE_URL", &server.url),
+            Place::Store(url) => command.args(["--store", url]),
+        };
+        if let (Place::Store(_), Some(&"publish")) = (self, arguments.first()) {
+            command.arg("--create");
+        }
+        command
+    }
+
+    pub fn run(&self, folder: &Path, arguments: &[&str]) -> Run {
+        Run::of(&mut self.command(folder, arguments))
+    }
+}
+
+/// The same scenario through a server, on SQLite itself and on Postgres itself.
+pub fn everywhere(scenario: impl Fn(&Path, Place<'_>)) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    scenario(folder.path(), Place::Server(&server));
+    let folder = tempfile::tempdir().unwrap();
+    scenario(folder.path(), Place::Store("sqlite:my.db".into()));
+    let folder = tempfile::tempdir().unwrap();
+    let (url, _) = ensue_conformance::postgres::fresh_schema("cli");
+    scenario(folder.path(), Place::Store(url));
 }

@@ -4,6 +4,8 @@
 //! send a batch again until it is answered; for the others an answer that never came stays unknown. A reader follows
 //! the log from its beginning with `ensue tail` through all of it.
 
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
 use super::cli_support::{Lines, PATIENCE, Server, ensue};
 use ensue::chain::Audit;
 use ensue::{Ensue, Event, EventId, Filter, ObjectKey, Options, Read, Seq};
@@ -15,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 /// How many clients publish at once.
@@ -22,18 +25,18 @@ const CLIENTS: usize = 12;
 /// How many objects they publish about.
 const OBJECTS: usize = 25;
 /// How many calls must be answered between two kills, so that every life of the server has seen load.
-pub const CALLS_PER_LIFE: u64 = 40;
-/// How soon a killed server must answer again, in the median.
+const CALLS_PER_LIFE: u64 = 40;
+/// How soon a killed server must answer again.
 const RESTART_MAX: Duration = Duration::from_secs(2);
 
 /// How many times to kill: `ENSUE_KILLS`, or 30.
-pub fn kills() -> usize {
+fn kills() -> usize {
     std::env::var("ENSUE_KILLS").map_or(30, |text| text.parse().expect("ENSUE_KILLS is a number"))
 }
 
 /// A port for a server that comes back on it. Below the range that the kernel gives to outgoing connections: a client
 /// that tries to connect while nobody listens must not get the port for itself.
-pub fn steady_port() -> u16 {
+fn steady_port() -> u16 {
     (0..200)
         .map(|_| 20_000 + rand::random::<u16>() % 10_000)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
@@ -57,7 +60,58 @@ pub async fn start_ready(folder: &Path, port: u16, store: &str) -> (Server, Dura
     }
 }
 
-fn client() -> reqwest::Client {
+/// A server under load that is about to lose something: its life, or its database.
+pub struct Scene {
+    folder: TempDir,
+    port: u16,
+    store: String,
+    pub server: Server,
+    pub load: Load,
+    reader: Lines,
+    /// When something was killed, on the clients' clock.
+    killed_at: Vec<Duration>,
+}
+
+impl Scene {
+    /// Starts the server in the folder, clients and a reader.
+    pub async fn begin(folder: TempDir, store: String) -> Self {
+        let port = steady_port();
+        let (server, _) = start_ready(folder.path(), port, &store).await;
+        let reader = reader(folder.path(), port);
+        Self { folder, port, store, server, load: Load::start(port), reader, killed_at: Vec::new() }
+    }
+
+    /// The moment for a kill: at random, after some load.
+    pub async fn moment(&mut self) {
+        self.load.answered_more(CALLS_PER_LIFE + rand::random::<u64>() % CALLS_PER_LIFE).await;
+        self.killed_at.push(self.load.begun.elapsed());
+    }
+
+    /// Shows that nothing was lost.
+    pub async fn end(self) {
+        self.load.answered_more(CALLS_PER_LIFE).await;
+        let calls = self.load.end().await;
+        judge(&self.store, &calls, &self.killed_at, self.reader).await;
+        assert!(self.server.terminate().success());
+    }
+}
+
+/// kill -9 of the server under concurrent load, again and again: nothing acknowledged is lost, and it is soon back.
+pub async fn kill_the_server_again_and_again(folder: TempDir, store: String) {
+    let mut scene = Scene::begin(folder, store).await;
+    let mut restarts = Vec::new();
+    for _ in 0..kills() {
+        scene.moment().await;
+        scene.server.kill9();
+        let (next, took) = start_ready(scene.folder.path(), scene.port, &scene.store).await;
+        scene.server = next;
+        restarts.push(took);
+    }
+    scene.end().await;
+    assert_restarts_quick(restarts);
+}
+
+pub fn client() -> reqwest::Client {
     // The first one in the process installs it; the others find it there.
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap()
@@ -73,7 +127,7 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn start(port: u16) -> Self {
+    fn start(port: u16) -> Self {
         let (stop, answered, calls) = (Arc::new(AtomicBool::new(false)), Arc::default(), Arc::default());
         let begun = Instant::now();
         let clients = (0..CLIENTS)
@@ -93,11 +147,6 @@ impl Load {
         Self { begun, stop, answered, calls, clients }
     }
 
-    /// The time on the clock that all clients share.
-    pub fn now(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
     /// Waits until so many more calls were answered.
     pub async fn answered_more(&self, count: u64) {
         let until = self.answered.load(Ordering::SeqCst) + count;
@@ -109,7 +158,7 @@ impl Load {
     }
 
     /// Ends the load while the server runs, and answers with what the clients know.
-    pub async fn end(self) -> Vec<Call> {
+    async fn end(self) -> Vec<Call> {
         self.stop.store(true, Ordering::SeqCst);
         for client in self.clients {
             client.await.unwrap();
@@ -199,7 +248,7 @@ impl Publisher {
 }
 
 /// Follows the log with `ensue tail`, through every death of the server.
-pub fn reader(folder: &Path, port: u16) -> Lines {
+fn reader(folder: &Path, port: u16) -> Lines {
     let url = format!("http://127.0.0.1:{port}");
     Lines::of(&mut ensue(folder, &["tail", "--from-beginning", "--json", "--url", &url]))
 }
@@ -210,7 +259,7 @@ fn token(payload: &Value) -> String {
 
 /// Reads the whole log from the store and holds it against what the clients and the reader know. `kills` are the times
 /// of the kills: calls must have been under way then, or the test has shown nothing.
-pub async fn judge(store: &str, calls: &[Call], kills: &[Duration], reader: Lines) {
+async fn judge(store: &str, calls: &[Call], kills: &[Duration], reader: Lines) {
     let bus = Ensue::open_with(store, Options { read_only: true, ..Options::default() }).await.unwrap();
     let bounds = bus.store().bounds().await.unwrap();
     let (mut log, mut faults, mut audit, mut after) = (Vec::new(), Vec::new(), Audit::from(1), 0);
@@ -258,10 +307,15 @@ fn seen(event: &Event) -> Seen {
     Seen { id: event.id, seq: event.seq, prev: event.prev, object: event.object.clone(), token: token(&payload) }
 }
 
-/// Half of the restarts were at least this quick.
-pub fn assert_restarts_quick(mut took: Vec<Duration>) {
+/// Nine in ten restarts are within the bound. What makes a restart slow by our own fault (a recovery that grows with the
+/// log, a lock that outlives its holder) makes them all slow; on a machine that is shared with others a single one may
+/// wait for the disk or a processor, and says nothing about us. The worst one is printed.
+fn assert_restarts_quick(mut took: Vec<Duration>) {
     took.sort();
-    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
-    println!("{} restarts: ready after {median:?} in the median, {worst:?} at worst", took.len());
-    assert!(median <= RESTART_MAX, "ready after {median:?} in the median");
+    let (median, most, worst) = (took[took.len() / 2], took[(took.len() * 9).div_ceil(10) - 1], took[took.len() - 1]);
+    println!(
+        "{} restarts: ready after {median:?} in the median, {most:?} nine times in ten, {worst:?} at worst",
+        took.len()
+    );
+    assert!(most <= RESTART_MAX, "nine in ten restarts took up to {most:?}");
 }

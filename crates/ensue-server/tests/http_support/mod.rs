@@ -7,7 +7,7 @@
 pub mod moody;
 
 use ensue::{Bounds, Ensue, NewEvent, Seq};
-use ensue_server::http::Polite;
+use ensue_server::http::{ConnectionLimits, serve};
 use ensue_server::{HttpOptions, router_with};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -77,14 +77,33 @@ impl Server {
     }
 
     pub async fn serve_router(bus: Ensue, router: axum::Router) -> Self {
+        Self::serve_limited(bus, router, ConnectionLimits::default()).await
+    }
+
+    pub async fn serve_limited(bus: Ensue, router: axum::Router, limits: ConnectionLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move { axum::serve(Polite(listener), router).await.unwrap() });
+        let never = tokio::sync::watch::channel(false).1;
+        let task = tokio::spawn(serve(listener, router, limits, never));
         Self { bus, address, task }
     }
 
     pub async fn bounds(&self) -> Bounds {
         self.bus.store().bounds().await.unwrap()
+    }
+
+    /// How many streams are open, by the figures of the process: a test that asks has it to itself.
+    pub async fn open_streams(&self) -> i64 {
+        let figures = self.get("/metrics").await.text();
+        let line = figures.lines().find(|line| line.starts_with("ensue_streams ")).unwrap_or("ensue_streams 0");
+        line["ensue_streams ".len()..].parse().unwrap()
+    }
+
+    /// Waits until so many streams are open.
+    pub async fn until_streams_are(&self, count: i64) {
+        tokio::time::timeout(PATIENCE, async { while self.open_streams().await != count {} })
+            .await
+            .expect("the number of open streams is another");
     }
 
     pub async fn publish(&self, topic: &str, object: Option<&str>) -> Seq {
@@ -166,7 +185,7 @@ fn request(method: &str, target: &str, headers: &[&str], body: &[u8]) -> Vec<u8>
     request
 }
 
-fn parse(answer: &[u8]) -> Answer {
+pub fn parse(answer: &[u8]) -> Answer {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
     let head = String::from_utf8(answer[..end].to_vec()).unwrap();
     let mut lines = head.split("\r\n");
@@ -199,6 +218,23 @@ impl Sse {
         let read =
             tokio::time::timeout(PATIENCE, self.lines.read_line(&mut line)).await.expect("the stream fell silent");
         (read.unwrap() > 0).then(|| line.trim_end_matches(['\r', '\n']).to_string())
+    }
+
+    /// The next event; none at the end of the stream, or where it was cut off.
+    pub async fn event_or_broken(&mut self) -> Option<Block> {
+        let mut block = Vec::new();
+        while !block.ends_with(b"\n\n") {
+            let read = tokio::time::timeout(PATIENCE, self.lines.read_until(b'\n', &mut block)).await;
+            if !matches!(read.expect("the stream fell silent"), Ok(1..)) {
+                return None;
+            }
+            if block.starts_with(b":") && block.ends_with(b"\n\n") {
+                block.clear();
+            }
+        }
+        let text = String::from_utf8(block).unwrap();
+        let id = text.lines().find_map(|line| line.strip_prefix("id: ")).map(|id| id.parse().unwrap());
+        Some(Block { id, ..Block::default() })
     }
 
     /// The next block, comments included; none at the end of the stream.

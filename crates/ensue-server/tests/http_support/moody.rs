@@ -18,17 +18,17 @@ pub enum Mood {
     Hangs,
 }
 
-/// A store that fails when told to, and counts how often it is read.
+/// A store that fails when told to, and counts what is read of it.
 pub struct Moody {
     store: SharedStore,
     mood: Arc<Mutex<Mood>>,
-    /// How many pages were read.
-    pub reads: Arc<AtomicUsize>,
+    /// How many events were read.
+    pub events_read: Arc<AtomicUsize>,
 }
 
 impl Moody {
     pub fn new(store: SharedStore, mood: Arc<Mutex<Mood>>) -> Self {
-        Self { store, mood, reads: Arc::default() }
+        Self { store, mood, events_read: Arc::default() }
     }
 
     async fn store(&self) -> Result<&SharedStore, StoreError> {
@@ -54,8 +54,9 @@ impl Store for Moody {
         self.store().await?.release_due(limit).await
     }
     async fn read(&self, read: Read) -> Result<Page, StoreError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.store().await?.read(read).await
+        let page = self.store().await?.read(read).await?;
+        self.events_read.fetch_add(page.events.len(), Ordering::Relaxed);
+        Ok(page)
     }
     async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> Result<Vec<Event>, StoreError> {
         self.store().await?.chain(object, before, limit).await
@@ -68,6 +69,9 @@ impl Store for Moody {
     }
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
         self.store().await?.pending(limit).await
+    }
+    async fn pending_count(&self) -> Result<u64, StoreError> {
+        self.store().await?.pending_count().await
     }
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         self.store().await?.cancel(id).await
@@ -89,6 +93,9 @@ impl Store for Moody {
     }
     async fn now(&self) -> Result<Timestamp, StoreError> {
         self.store().await?.now().await
+    }
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store().await?.ready().await
     }
     async fn close(&self) {
         self.store.close().await;

@@ -5,6 +5,7 @@
 //! nothing, except for callers that it left out whole.
 
 use super::batch::{Call, id_tail};
+use super::error::Failure;
 use super::schema::Sql;
 use super::types::Micros;
 use ensue_core::{Appended, EventId, Seq, Timestamp};
@@ -12,8 +13,8 @@ use std::collections::HashMap;
 use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
-/// How long the server is given to end a session.
-const END_MAX_MILLIS: i64 = 5_000;
+/// How long the server is given to end a session, each time it is asked to.
+const END_MAX_MILLIS: i64 = 1_000;
 
 /// A session of the server. A process id alone may mean another session after a while.
 #[derive(Debug, Clone, Copy)]
@@ -30,9 +31,13 @@ impl SessionId {
     }
 
     /// Ends this session if it still lives, and waits until it has.
-    async fn end(&self, client: &Client) -> Result<(), Error> {
+    async fn end(&self, client: &Client) -> Result<(), Failure> {
         let end = "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2";
-        client.query(end, &[&self.process, &self.started, &END_MAX_MILLIS]).await?;
+        for row in client.query(end, &[&self.process, &self.started, &END_MAX_MILLIS]).await? {
+            if !row.try_get::<_, bool>(0)? {
+                return Err(Failure::SessionLives);
+            }
+        }
         Ok(())
     }
 }
@@ -56,7 +61,7 @@ struct Stored {
 
 impl Doubt {
     /// Answers the calls that are stored and leaves the others; says how many events were found in the log.
-    pub async fn settle(&self, client: &Client, sql: &Sql, calls: &mut Vec<Call>) -> Result<u64, Error> {
+    pub async fn settle(&self, client: &Client, sql: &Sql, calls: &mut Vec<Call>) -> Result<u64, Failure> {
         self.session.end(client).await?;
         let stored = self.find(client, sql, calls).await?;
         let logged = stored.values().filter(|stored| stored.seq.is_some()).count() as u64;

@@ -2,8 +2,44 @@
 
 use ensue_core::{Invalid, StoreError};
 use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
 use tokio_postgres::Error;
-use tokio_postgres::error::DbError;
+
+/// Why a statement has no result.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server or the driver said so.
+    Told(Error),
+    /// Nothing was heard for this long. The server may do it yet.
+    Silence(Duration),
+    /// A session that may still store something does not end.
+    SessionLives,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Told(error) => {
+                write!(f, "{error}")?;
+                let mut cause = error.source();
+                while let Some(deeper) = cause {
+                    write!(f, ": {deeper}")?;
+                    cause = deeper.source();
+                }
+                Ok(())
+            }
+            Self::Silence(limit) => write!(f, "no answer within {limit:?}"),
+            Self::SessionLives => write!(f, "the lost session is still there and does not end"),
+        }
+    }
+}
 
 /// What to do about a statement that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +55,19 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    pub fn of(error: &Error) -> Self {
-        let Some(refusal) = error.as_db_error() else {
-            return if is_ours(error) { Self::Refused } else { Self::Lost };
-        };
-        match refusal.code().code() {
+    pub fn of(failure: &Failure) -> Self {
+        match failure {
+            Failure::Silence(_) | Failure::SessionLives => Self::Lost,
+            Failure::Told(error) => match error.code() {
+                Some(state) => Self::of_code(state.code()),
+                None if is_ours(error) => Self::Refused,
+                None => Self::Lost,
+            },
+        }
+    }
+
+    fn of_code(code: &str) -> Self {
+        match code {
             // The server is shutting down, has crashed, is starting, is full or has become a standby.
             "57P01" | "57P02" | "57P03" | "53300" | "25006" => Self::Lost,
             code if code.starts_with("08") => Self::Lost,
@@ -43,17 +87,20 @@ fn is_ours(error: &Error) -> bool {
     ["error serializing", "error deserializing", "error encoding"].iter().any(|kind| text.starts_with(kind))
 }
 
-/// The error as the caller of a verb sees it. `place` is the server, without user and password.
-pub(super) fn explain(error: &Error, place: &str) -> StoreError {
+/// The failure as the caller of a verb sees it. `place` is the server, without user and password.
+pub(super) fn explain(failure: &Failure, place: &str) -> StoreError {
+    let error = match failure {
+        Failure::Told(error) => error,
+        Failure::Silence(_) | Failure::SessionLives => {
+            return StoreError::Unavailable(format!(
+                "Postgres at {place}: {failure}; is the server overloaded or stuck?"
+            ));
+        }
+    };
     if let Some(refusal) = error.as_db_error() {
-        return explain_refusal(refusal, place);
+        return explain_refusal(refusal.code().code(), refusal.message(), place);
     }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        text = format!("{text}: {deeper}");
-        cause = deeper.source();
-    }
+    let text = failure.to_string();
     if text.starts_with("error performing TLS handshake") {
         let advice = "check sslmode, sslrootcert and the name of the host in the URL";
         return StoreError::Engine(format!("no encrypted connection to Postgres at {place} ({text}): {advice}"));
@@ -67,9 +114,7 @@ pub(super) fn explain(error: &Error, place: &str) -> StoreError {
     }
 }
 
-fn explain_refusal(refusal: &DbError, place: &str) -> StoreError {
-    let message = refusal.message();
-    let code = refusal.code().code();
+fn explain_refusal(code: &str, message: &str, place: &str) -> StoreError {
     let engine = |advice: &str| StoreError::Engine(format!("Postgres at {place}: {message} ({code}); {advice}"));
     match code {
         "53100" => StoreError::Full(format!("Postgres at {place}: {message}")),
@@ -91,5 +136,78 @@ fn explain_refusal(refusal: &DbError, place: &str) -> StoreError {
             "08" | "40" | "53" | "57" => StoreError::Unavailable(format!("Postgres at {place}: {message} ({code})")),
             _ => StoreError::Engine(format!("Postgres at {place}: {message} ({code})")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(code: &str) -> StoreError {
+        explain_refusal(code, "the server's words", "host/db")
+    }
+
+    /// H32: a full disk is told apart from all else that the server may lack.
+    #[test]
+    fn only_a_full_disk_is_called_full() {
+        assert_eq!(explained("53100"), StoreError::Full("Postgres at host/db: the server's words".into()));
+        for code in ["53000", "53200", "53300", "53400"] {
+            assert!(matches!(explained(code), StoreError::Unavailable(_)), "{code}");
+        }
+        assert_eq!(Trouble::of_code("53100"), Trouble::Refused, "it is not sent again and again to a full disk");
+    }
+
+    #[test]
+    fn what_may_be_over_in_a_moment_is_unavailable() {
+        for code in ["08006", "25006", "40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03"] {
+            assert!(matches!(explained(code), StoreError::Unavailable(_)), "{code}");
+        }
+        assert!(explained("25006").to_string().contains("name the primary"));
+    }
+
+    #[test]
+    fn what_somebody_must_put_right_says_how() {
+        for (code, advice) in [
+            ("3D000", "createdb"),
+            ("42501", "GRANT CREATE"),
+            ("28P01", "check user and password"),
+            ("28000", "pg_hba.conf"),
+        ] {
+            let error = explained(code);
+            assert!(matches!(error, StoreError::Engine(_)) && error.to_string().contains(advice), "{code}: {error}");
+        }
+        for code in ["42P07", "42723", "42P01", "42883", "3F000"] {
+            let error = explained(code);
+            assert!(
+                matches!(error, StoreError::Schema(_)) && error.to_string().contains("?schema="),
+                "{code}: {error}"
+            );
+        }
+        assert!(matches!(explained("22P05"), StoreError::Invalid(_)));
+        assert!(matches!(explained("XX000"), StoreError::Engine(_)));
+    }
+
+    /// What is called lost may be stored, and is looked for; what is called busy or refused is not, and may be sent again.
+    #[test]
+    fn only_what_ends_a_session_leaves_in_doubt_what_it_stored() {
+        for code in ["57P01", "57P02", "57P03", "53300", "25006", "08000", "08006", "08P01"] {
+            assert_eq!(Trouble::of_code(code), Trouble::Lost, "{code}");
+        }
+        for code in ["55P03", "40001", "40P01"] {
+            assert_eq!(Trouble::of_code(code), Trouble::Busy, "{code}");
+        }
+        assert_eq!(Trouble::of_code("23514"), Trouble::NoPartition);
+        for code in ["57014", "53100", "22P05", "23505", "42P01", "XX000"] {
+            assert_eq!(Trouble::of_code(code), Trouble::Refused, "{code}");
+        }
+        assert_eq!(Trouble::of(&Failure::Silence(Duration::from_secs(1))), Trouble::Lost);
+        assert_eq!(Trouble::of(&Failure::SessionLives), Trouble::Lost);
+    }
+
+    #[test]
+    fn silence_is_unavailable_and_says_how_long_it_lasted() {
+        let error = explain(&Failure::Silence(Duration::from_secs(30)), "host/db");
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        assert!(error.to_string().contains("host/db") && error.to_string().contains("within 30s"), "{error}");
     }
 }

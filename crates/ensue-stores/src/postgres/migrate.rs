@@ -4,7 +4,8 @@
 //! transaction under an advisory lock, so that any number of nodes may start at once: the first does it, the others find
 //! it done.
 
-use super::error::explain;
+use super::connection::within;
+use super::error::{Failure, explain};
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
@@ -18,6 +19,7 @@ const MIGRATIONS: &[&[&str]] = &[&[
     include_str!("sql/tables.sql"),
     include_str!("sql/fn_lock_log.sql"),
     include_str!("sql/fn_log_tail.sql"),
+    include_str!("sql/fn_recording_time.sql"),
     include_str!("sql/fn_append.sql"),
     include_str!("sql/fn_stored.sql"),
     include_str!("sql/fn_release_due.sql"),
@@ -39,11 +41,13 @@ fn newest() -> i32 {
 
 /// Brings the schema to this program's version, or says why that cannot be.
 pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -> Result<(), StoreError> {
-    let told = |error: tokio_postgres::Error| explain(&error, &server.place);
+    let told = |failure: Failure| explain(&failure, &server.place);
     let mut client = server.connect().await.map_err(told)?;
-    check_server(&client, &server.place).await?;
+    let number = "SELECT current_setting('server_version_num')::int";
+    let row = within(server.statement_limit, client.query_one(number, &[])).await.map_err(told)?;
+    check_version(row.get(0), &server.place)?;
     loop {
-        let found = version(&client, schema).await.map_err(told)?;
+        let found = within(server.statement_limit, version(&client, schema)).await.map_err(told)?;
         if found > newest() {
             return Err(StoreError::Schema(format!(
                 "the schema {} at {} has version {found}, this program knows {}: use the newer Ensue that made it",
@@ -62,13 +66,12 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
                 server.place
             )));
         }
-        step(&mut client, schema, found).await.map_err(told)?;
+        step(&mut client, schema, found).await.map_err(|error| told(error.into()))?;
     }
 }
 
-async fn check_server(client: &Client, place: &str) -> Result<(), StoreError> {
-    let row = client.query_one("SELECT current_setting('server_version_num')::int", &[]).await;
-    let found: i32 = row.map_err(|error| explain(&error, place))?.get(0);
+/// Has this server what we use? `found` is its `server_version_num`.
+fn check_version(found: i32, place: &str) -> Result<(), StoreError> {
     if found < SERVER_VERSION_MIN {
         return Err(StoreError::Schema(format!(
             "Postgres at {place} has version {}; Ensue needs 14 or newer: upgrade the server",
@@ -89,8 +92,10 @@ async fn version(client: &Client, schema: &Schema) -> Result<i32, tokio_postgres
     Ok(client.query_one(&newest, &[]).await?.get(0))
 }
 
-/// Does the migration after `from`, unless another node has done it meanwhile.
+/// Does the migration after `from`, unless another node has done it meanwhile. It may take as long as it takes: a large
+/// table may have to be written anew, or another node is at it.
 async fn step(client: &mut Client, schema: &Schema, from: i32) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute("SET statement_timeout = 0").await?;
     let transaction = client.transaction().await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&schema.lock_key("migrations")]).await?;
     if version(transaction.client(), schema).await? == from {
@@ -117,4 +122,25 @@ async fn make_schema(client: &Client, schema: &Schema) -> Result<(), tokio_postg
     let table = "CREATE TABLE {schema}.schema_version \
                  (version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";
     client.batch_execute(&schema.fill(table)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_older_than_14_is_refused_and_told_to_be_upgraded() {
+        for (number, version) in [(90_624, "9"), (130_023, "13"), (139_999, "13")] {
+            match check_version(number, "host/db") {
+                Err(StoreError::Schema(text)) => {
+                    assert!(text.contains(&format!("host/db has version {version};")), "{text}");
+                    assert!(text.contains("14 or newer: upgrade"), "{text}");
+                }
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+        for number in [140_000, 150_018, 180_000] {
+            assert_eq!(check_version(number, "host/db"), Ok(()));
+        }
+    }
 }

@@ -6,6 +6,8 @@
 //! | What does a URL ask for? | `url` |
 //! | Is the server who it says it is? | `tls` |
 //! | How is the server reached, again and again? | `server` |
+//! | How long do we wait for an answer? | `connection` |
+//! | How often is it said that the server is away? | `outage` |
 //! | What does a failure mean to the caller? | `error` |
 //! | Is the schema the one this program knows? | `migrate` |
 //! | Which SQL runs in this schema? | `schema`, and `sql/` with one statement or function a file |
@@ -23,12 +25,14 @@
 //! (numbers, chains, stores) → `batch::Outcome` → the caller.
 
 mod batch;
+mod connection;
 mod doubt;
 mod error;
 mod heads;
 mod keys;
 mod migrate;
 pub mod options;
+mod outage;
 mod partitions;
 mod read;
 mod schema;
@@ -74,6 +78,11 @@ pub struct PostgresStore {
 struct WriterTask {
     queue: mpsc::Sender<Call>,
     task: JoinHandle<()>,
+}
+
+/// Is this a URL that [`PostgresStore::open`] would try? Nothing is connected to.
+pub fn check_url(url: &str) -> Result<(), StoreError> {
+    url::parse(url, PostgresOptions::default().unavailable_after).map(drop)
 }
 
 impl PostgresStore {
@@ -126,8 +135,8 @@ impl PostgresStore {
     }
 
     /// A row that does not have what it should have.
-    fn misread(&self, error: &tokio_postgres::Error) -> StoreError {
-        error::explain(error, &self.server.place)
+    fn misread(&self, error: tokio_postgres::Error) -> StoreError {
+        error::explain(&error.into(), &self.server.place)
     }
 }
 
@@ -184,6 +193,10 @@ impl Store for PostgresStore {
         self.read_pending(limit).await
     }
 
+    async fn pending_count(&self) -> Result<u64, StoreError> {
+        self.count_pending().await
+    }
+
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         self.check_writable()?;
         self.cancel_delayed(id).await
@@ -216,6 +229,13 @@ impl Store for PostgresStore {
             Some(clock) => Ok(whole_microseconds(clock())),
             None => Ok(self.server.query_one("SELECT clock_timestamp()", &[]).await?.get::<_, Micros>(0).0),
         }
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        if !self.read_only && self.queue()?.is_closed() {
+            return Err(closed());
+        }
+        self.bounds_now().await.map(|_| ())
     }
 
     async fn close(&self) {

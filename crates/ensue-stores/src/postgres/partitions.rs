@@ -3,13 +3,12 @@
 //! Partitions are made ahead of the end of the log, in the background. A statement that changes the log's structure
 //! waits only briefly for its lock, because everybody else waits behind it; what did not succeed is tried again later.
 
-use super::error::{Trouble, explain};
+use super::error::Trouble;
 use super::schema::Sql;
-use super::server::{Patience, Server};
+use super::server::Server;
 use ensue_core::{Seq, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 /// How many partitions there are from the end of the log on, at least: the one that is written to and two more.
 const PARTITIONS_AHEAD: u64 = 3;
@@ -85,21 +84,15 @@ impl Partitions {
 
     /// Was there one, and is it gone?
     async fn remove_one(&self, statement: &str) -> Result<bool, StoreError> {
-        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let mut patience = self.server.patience();
         loop {
-            let client = self.server.reader().await?;
-            match client.query_one(statement, &[]).await {
-                Ok(row) => return Ok(row.get(0)),
-                Err(error) => match Trouble::of(&error) {
-                    Trouble::Busy => {
-                        tracing::debug!(%error, "a forgotten partition is in use and is left to the next trim");
-                        return Ok(false);
-                    }
-                    Trouble::Lost if patience.pause().await => {}
-                    Trouble::Lost | Trouble::NoPartition | Trouble::Refused => {
-                        return Err(explain(&error, &self.server.place));
-                    }
-                },
+            match self.server.reader().await?.query(statement, &[]).await {
+                Ok(rows) => return Ok(self.server.one(rows)?.get(0)),
+                Err(failure) if Trouble::of(&failure) == Trouble::Busy => {
+                    tracing::debug!(error = %failure, "a forgotten partition is in use and is left to the next trim");
+                    return Ok(false);
+                }
+                Err(failure) => self.server.again_after(failure, &mut patience).await?,
             }
         }
     }

@@ -1,14 +1,13 @@
 //! What is in the log?
 
 use super::PostgresStore;
-use super::server::{Patience, each};
+use super::server::each;
 use super::types::{JsonbOut, Micros};
 use ensue_core::retention::Bounds;
-use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX, fits_on_page};
+use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, Room, SCAN_MAX};
 use ensue_core::{Event, EventId, Found, Json, ObjectKey, Pending, Seq, StoreError, Timestamp, Topic};
 use futures_util::{StreamExt, future, pin_mut};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, RowStream, Statement};
 
@@ -33,11 +32,11 @@ impl PostgresStore {
     /// A page of all events or of a topic. Bounds and page go out together and come back in order: one round trip, and
     /// what the page holds beyond the bounds was appended meanwhile and is left to the next read.
     async fn read_places(&self, read: &Read) -> Result<Page, StoreError> {
-        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let mut patience = self.server.patience();
         let mut begin = read.after;
         loop {
             let client = self.server.reader().await?;
-            let tried: Result<Option<Page>, Error> = async {
+            let reading = async {
                 let tail = client.prepare_cached(&self.sql.tail).await?;
                 let range = client.prepare_cached(&self.sql.read_range).await?;
                 let (bounds, mut page, afterwards) = future::try_join3(
@@ -59,13 +58,12 @@ impl PostgresStore {
                     Some(event) if stopped => event.seq,
                     Some(_) | None => begin.saturating_add(SCAN_MAX).min(bounds.last).max(read.after),
                 };
-                Ok(Some(Page { events: page.events, next, first: bounds.first }))
-            }
-            .await;
-            match tried {
+                Ok::<_, Error>(Some(Page { events: page.events, next, first: bounds.first }))
+            };
+            match client.run(reading).await {
                 Ok(Some(page)) => return Ok(page),
                 Ok(None) => {}
-                Err(error) => self.server.again_after(error, &mut patience).await?,
+                Err(failure) => self.server.again_after(failure, &mut patience).await?,
             }
         }
     }
@@ -98,19 +96,18 @@ impl PostgresStore {
         let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
         let (begin, end, limit) = (place(read.after), place(last), rows_max(read.limit));
         let (bytes, looked_at_max, object) = (PAGE_BYTES_MAX as i64, SCAN_MAX as i64, object.as_str());
-        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let mut patience = self.server.patience();
         let taken = loop {
             let client = self.server.reader().await?;
-            let tried: Result<Taken, Error> = async {
+            let reading = async {
                 let walk = client.prepare_cached(&self.sql.read_object).await?;
                 let params: [&(dyn ToSql + Sync); 7] = [&begin, &end, &limit, &topic, &bytes, &looked_at_max, &object];
                 let rows = client.query_raw(&walk, each(&params)).await?;
                 Taken::from(rows, read.limit).await
-            }
-            .await;
-            match tried {
+            };
+            match client.run(reading).await {
                 Ok(taken) => break taken,
-                Err(error) => self.server.again_after(error, &mut patience).await?,
+                Err(failure) => self.server.again_after(failure, &mut patience).await?,
             }
         };
         let next = match taken.events.last() {
@@ -155,21 +152,18 @@ impl PostgresStore {
         let before = before.map_or(i64::MAX, place);
         let (limit, bytes) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let rows = self.server.query(&self.sql.chain, &[&object.as_str(), &before, &limit, &bytes]).await?;
-        let events = rows.iter().map(|row| event(row).map_err(|error| self.misread(&error)));
-        let mut events = events.collect::<Result<Vec<_>, _>>()?;
-        events.truncate(fits_on_page(events.iter().map(Event::bytes)));
-        Ok(events)
+        self.up_to_a_page(&rows, event, Event::bytes)
     }
 
     pub(super) async fn read_event(&self, seq: Seq) -> Result<Option<Event>, StoreError> {
         let rows = self.server.query(&self.sql.event, &[&place(seq)]).await?;
-        rows.first().map(|row| event(row).map_err(|error| self.misread(&error))).transpose()
+        rows.first().map(|row| event(row).map_err(|error| self.misread(error))).transpose()
     }
 
     pub(super) async fn find_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {
         let waiting = self.server.query(&self.sql.pending_by_id, &[&id.0]).await?;
         if let Some(row) = waiting.first() {
-            return Ok(Some(Found::Pending(pending(row).map_err(|error| self.misread(&error))?)));
+            return Ok(Some(Found::Pending(pending(row).map_err(|error| self.misread(error))?)));
         }
         let (from, to) = millisecond(id);
         let row = self.server.query_one(&self.sql.find_seq, &[&id.0, &from, &to, &self.hint()]).await?;
@@ -181,10 +175,24 @@ impl PostgresStore {
 
     pub(super) async fn read_pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
         let rows = self.server.query(&self.sql.pending, &[&rows_max(limit), &(PAGE_BYTES_MAX as i64)]).await?;
-        let waiting = rows.iter().map(|row| pending(row).map_err(|error| self.misread(&error)));
-        let mut waiting = waiting.collect::<Result<Vec<_>, _>>()?;
-        waiting.truncate(fits_on_page(waiting.iter().map(Pending::bytes)));
-        Ok(waiting)
+        self.up_to_a_page(&rows, pending, Pending::bytes)
+    }
+
+    /// The server counts in its own way and may have sent somewhat more than fits.
+    fn up_to_a_page<T>(
+        &self,
+        rows: &[Row],
+        of: impl Fn(&Row) -> Result<T, Error>,
+        bytes_of: impl Fn(&T) -> usize,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut room = Room::of_a_page();
+        let read = rows.iter().map(|row| of(row).map_err(|error| self.misread(error)));
+        read.take_while(|row| row.as_ref().map_or(true, |row| room.take(bytes_of(row)))).collect()
+    }
+
+    pub(super) async fn count_pending(&self) -> Result<u64, StoreError> {
+        let row = self.server.query_one(&self.sql.pending_count, &[]).await?;
+        Ok(row.get::<_, i64>(0) as u64)
     }
 
     pub(super) async fn find_seq_before(&self, time: Timestamp) -> Result<Seq, StoreError> {
@@ -214,14 +222,13 @@ impl Taken {
     async fn from(rows: RowStream, limit: usize) -> Result<Self, Error> {
         pin_mut!(rows);
         let mut events: Vec<Event> = Vec::new();
-        let mut bytes = 0;
+        let mut room = Room::of_a_page();
         let mut more_follow = false;
         while let Some(row) = rows.next().await {
             let row = row?;
             let event = event(&row)?;
             more_follow = row.try_get(10)?;
-            bytes += event.bytes();
-            if !events.is_empty() && bytes > PAGE_BYTES_MAX {
+            if !room.take(event.bytes()) {
                 return Ok(Self { events, stopped: true });
             }
             events.push(event);

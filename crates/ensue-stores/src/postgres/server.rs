@@ -4,16 +4,19 @@
 //! whatever the database's defaults are. A call that finds its connection dead takes another, until the server has been
 //! out of reach for `unavailable_after`.
 
-use super::error::{Trouble, explain};
+use super::connection::{Connection, Reader, within};
+use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
+use super::outage::Outage;
 use super::tls;
 use super::url::{self, Target};
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod};
 use ensue_core::StoreError;
 use rand::Rng;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, Row};
+use tokio_postgres::{Config, Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What a query is given.
@@ -28,104 +31,131 @@ pub(super) fn each<'a>(params: Params<'a>) -> impl ExactSizeIterator<Item = &'a 
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// How often the server looks whether the client of a running statement is still there.
+const CLIENT_LOOKED_FOR_EVERY: Duration = Duration::from_secs(1);
+
 /// A Postgres server, or whichever of several answers.
 pub(super) struct Server {
     config: Config,
     tls: MakeRustlsConnect,
     pins: String,
     pool: Pool,
+    outage: Arc<Outage>,
     /// For messages: without user and password.
     pub place: String,
     pub unavailable_after: Duration,
+    pub statement_limit: Duration,
 }
 
 impl Server {
     pub fn new(target: &Target, options: &PostgresOptions) -> Result<Self, StoreError> {
         let config = target.config.clone();
         let tls = tls::connector(target)?;
-        let pins = pins(options.read_only);
+        let pins = pins(options);
+        let place = url::place(&config);
+        let outage = Arc::new(Outage::default());
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), tls.clone(), manager_config);
-        let pins_of_pool = pins.clone();
+        let of_pool = Arc::new((pins.clone(), outage.clone(), place.clone()));
         let pool = Pool::builder(manager)
             .max_size(options.readers_max.max(1))
             .post_create(Hook::async_fn(move |client, _| {
-                let pins = pins_of_pool.clone();
-                Box::pin(async move { client.batch_execute(&pins).await.map_err(HookError::Backend) })
+                let of_pool = of_pool.clone();
+                Box::pin(async move {
+                    let (pins, outage, place) = &*of_pool;
+                    client.batch_execute(pins).await.map_err(HookError::Backend)?;
+                    outage.back(place);
+                    Ok(())
+                })
             }))
             .build()
             .map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))?;
-        let place = url::place(&config);
-        Ok(Self { config, tls, pins, pool, place, unavailable_after: options.unavailable_after })
+        let PostgresOptions { unavailable_after, statement_limit, .. } = *options;
+        Ok(Self { config, tls, pins, pool, outage, place, unavailable_after, statement_limit })
     }
 
     /// A connection outside the pool.
-    pub async fn connect(&self) -> Result<Client, Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to Postgres has ended");
-            }
-        });
-        client.batch_execute(&self.pins).await?;
-        // Waiting in line for the log is no runaway statement.
-        client.batch_execute("SET statement_timeout = 0").await?;
-        Ok(client)
+    pub async fn connect(&self) -> Result<Connection, Failure> {
+        let connecting = async {
+            let (client, connection) = self.config.connect(self.tls.clone()).await?;
+            let task = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to Postgres has ended");
+                }
+            });
+            let connection = Connection::new(client, task);
+            connection.batch_execute(&self.pins).await?;
+            Ok::<_, Error>(connection)
+        };
+        let connection = within(self.unavailable_after, connecting).await?;
+        self.outage.back(&self.place);
+        Ok(connection)
     }
 
     /// A connection of the pool.
-    pub async fn reader(&self) -> Result<Object, StoreError> {
-        let mut patience = Patience::until(Instant::now() + self.unavailable_after);
+    pub async fn reader(&self) -> Result<Reader, StoreError> {
+        let mut patience = self.patience();
         loop {
-            match self.pool.get().await {
-                Ok(client) => return Ok(client),
-                Err(PoolError::Backend(error)) => {
-                    if Trouble::of(&error) != Trouble::Lost || !patience.pause().await {
-                        return Err(explain(&error, &self.place));
-                    }
+            let failure = match tokio::time::timeout(patience.left(), self.pool.get()).await {
+                Ok(Ok(client)) => return Ok(Reader::new(client, self.statement_limit)),
+                Ok(Err(PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)))) => {
+                    Failure::Told(error)
                 }
-                Err(PoolError::Closed) => return Err(closed()),
-                Err(PoolError::PostCreateHook(HookError::Backend(error))) => {
-                    if Trouble::of(&error) != Trouble::Lost || !patience.pause().await {
-                        return Err(explain(&error, &self.place));
-                    }
-                }
-                Err(error @ (PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_))) => {
+                Ok(Err(PoolError::Closed)) => return Err(closed()),
+                Ok(Err(
+                    error @ (PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)),
+                )) => {
                     return Err(StoreError::Engine(format!("no connection from the pool: {error}")));
                 }
-            }
+                Err(_) => Failure::Silence(self.unavailable_after),
+            };
+            self.again_after(failure, &mut patience).await?;
         }
     }
 
     /// Runs a statement that may be run twice, on as many connections as it takes.
     pub async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        let mut patience = Patience::until(Instant::now() + self.unavailable_after);
+        let mut patience = self.patience();
         loop {
-            let client = self.reader().await?;
-            let result = match client.prepare_cached(sql).await {
-                Ok(statement) => client.query(&statement, params).await,
-                Err(error) => Err(error),
-            };
-            match result {
+            match self.reader().await?.query(sql, params).await {
                 Ok(rows) => return Ok(rows),
-                Err(error) => self.again_after(error, &mut patience).await?,
+                Err(failure) => self.again_after(failure, &mut patience).await?,
             }
         }
     }
 
     /// The one row of a statement that always has one.
     pub async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, StoreError> {
-        let row = self.query(sql, params).await?.into_iter().next();
+        self.one(self.query(sql, params).await?)
+    }
+
+    /// The one row that a statement answered.
+    pub fn one(&self, rows: Vec<Row>) -> Result<Row, StoreError> {
+        let row = rows.into_iter().next();
         row.ok_or_else(|| StoreError::Engine(format!("Postgres at {}: a statement answered nothing", self.place)))
     }
 
     /// Pauses if the statement is worth another try; else says what is wrong.
-    pub async fn again_after(&self, error: Error, patience: &mut Patience) -> Result<(), StoreError> {
-        let again = match Trouble::of(&error) {
-            Trouble::Lost | Trouble::Busy => patience.pause().await,
+    pub async fn again_after(&self, failure: Failure, patience: &mut Patience) -> Result<(), StoreError> {
+        let again = match Trouble::of(&failure) {
+            Trouble::Lost => {
+                self.lost(&failure);
+                patience.pause().await
+            }
+            Trouble::Busy => patience.pause().await,
             Trouble::NoPartition | Trouble::Refused => false,
         };
-        if again { Ok(()) } else { Err(explain(&error, &self.place)) }
+        if again { Ok(()) } else { Err(explain(&failure, &self.place)) }
+    }
+
+    /// A connection was lost, or cannot be made.
+    pub fn lost(&self, failure: &Failure) {
+        self.outage.lost(failure, &self.place);
+    }
+
+    /// The patience of a call that begins now, or finds the server away now.
+    pub fn patience(&self) -> Patience {
+        Patience::until(Instant::now() + self.unavailable_after)
     }
 
     /// No more reads.
@@ -134,13 +164,19 @@ impl Server {
     }
 }
 
-/// What every connection is told: reading after a lock needs read committed, acknowledged means on disk, and plans
-/// that were made for a small table must still be right for a large one.
-fn pins(read_only: bool) -> String {
-    let read_only = if read_only { "on" } else { "off" };
+/// What every connection is told: reading after a lock needs read committed, acknowledged means on disk, plans that
+/// were made for a small table must still be right for a large one, and what nobody waits for any more comes to an end.
+fn pins(options: &PostgresOptions) -> String {
+    let read_only = if options.read_only { "on" } else { "off" };
+    let limit_millis = (options.statement_limit.as_millis() * 4 / 5).clamp(1, i32::MAX as u128);
+    let look_millis = CLIENT_LOOKED_FOR_EVERY.as_millis();
+    // Not every system that Postgres runs on can look for the client: then the limit alone must do.
     format!(
         "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
-         SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off"
+         SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
+         SET statement_timeout = {limit_millis}; SET idle_in_transaction_session_timeout = {limit_millis}; \
+         DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \
+         EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$"
     )
 }
 
@@ -160,9 +196,14 @@ impl Patience {
         Self { until, pause: PAUSE_FIRST }
     }
 
+    /// The time that is left.
+    pub fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     /// Waits a little; false if there is no time left.
     pub async fn pause(&mut self) -> bool {
-        let left = self.until.saturating_duration_since(Instant::now());
+        let left = self.left();
         if left.is_zero() {
             return false;
         }

@@ -20,9 +20,11 @@ pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect, StoreError
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match target.encryption {
         Encryption::Disable | Encryption::Prefer | Encryption::Require => {
-            Arc::new(Anybody { provider: provider.clone() })
+            Arc::new(AnyName { authority: None, provider: provider.clone() })
         }
-        Encryption::VerifyCa => Arc::new(AnyName { inner: webpki(target, &provider)? }),
+        Encryption::VerifyCa => {
+            Arc::new(AnyName { authority: Some(webpki(target, &provider)?), provider: provider.clone() })
+        }
         Encryption::VerifyFull => webpki(target, &provider)?,
     };
     let config = ClientConfig::builder_with_provider(provider)
@@ -71,22 +73,31 @@ fn roots_of_system() -> Result<RootCertStore, StoreError> {
     }
 }
 
-/// Takes any certificate, but still wants the server to own it.
+/// Wants the server to own its certificate, whatever name that has, and whoever vouches for it unless an authority is
+/// asked.
 #[derive(Debug)]
-struct Anybody {
+struct AnyName {
+    authority: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
+        // The name is checked last, after the chain: this error means that all else is well.
+        match authority.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
     }
 
     fn verify_tls12_signature(
@@ -111,52 +122,5 @@ impl ServerCertVerifier for Anybody {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Wants a trusted authority, whatever name it vouches for.
-#[derive(Debug)]
-struct AnyName {
-    inner: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        // The name is checked last, after the chain: this error means that all else is well.
-        match self.inner.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
     }
 }

@@ -3,13 +3,11 @@
 use super::PostgresStore;
 use super::error::Trouble;
 use super::read::{millisecond, place, rows_max};
-use super::server::Patience;
 use super::types::Micros;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Released};
 use ensue_core::{EventId, Seq, StoreError};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 impl PostgresStore {
     /// Moves due events into the log. Lost connections are no matter here: what was released stays released, and the
@@ -20,19 +18,14 @@ impl PostgresStore {
             let next_due = look.get::<_, Option<Micros>>(1).map(|due| due.0);
             return Ok(Released { count: 0, last: look.get::<_, i64>(0) as Seq, next_due });
         }
-        let mut patience = Patience::until(Instant::now() + self.server.unavailable_after);
+        let mut patience = self.server.patience();
         let limit = rows_max(limit);
         let row = loop {
             let client = self.server.reader().await?;
-            let statement = client.prepare_cached(&self.sql.release_due).await;
-            let tried = match statement {
-                Ok(statement) => client.query_one(&statement, &[&self.clock_time(), &self.hint(), &limit]).await,
-                Err(error) => Err(error),
-            };
-            match tried {
-                Ok(row) => break row,
-                Err(error) if Trouble::of(&error) == Trouble::NoPartition => self.partitions.ensure().await?,
-                Err(error) => self.server.again_after(error, &mut patience).await?,
+            match client.query(&self.sql.release_due, &[&self.clock_time(), &self.hint(), &limit]).await {
+                Ok(rows) => break self.server.one(rows)?,
+                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition => self.partitions.ensure().await?,
+                Err(failure) => self.server.again_after(failure, &mut patience).await?,
             }
         };
         let last = row.get::<_, i64>(1) as Seq;
@@ -45,14 +38,40 @@ impl PostgresStore {
         })
     }
 
+    /// Cancels an event that waits. It is looked at first: if the answer to the cancellation is lost, the next try finds
+    /// nothing, and only who saw the event waiting knows that this means success.
     pub(super) async fn cancel_delayed(&self, id: EventId) -> Result<Cancelled, StoreError> {
         let (from, to) = millisecond(id);
-        let row = self.server.query_one(&self.sql.cancel, &[&id.0, &from, &to, &self.hint()]).await?;
-        Ok(match row.get::<_, Option<i64>>(0) {
-            None => Cancelled::Unknown,
-            Some(0) => Cancelled::Gone,
-            Some(seq) => Cancelled::AlreadyLogged(seq as Seq),
-        })
+        let bounds = self.bounds_now().await?;
+        if self.server.query(&self.sql.pending_by_id, &[&id.0]).await?.is_empty() {
+            let row = self.server.query_one(&self.sql.find_seq, &[&id.0, &from, &to, &self.hint()]).await?;
+            let seq = row.get::<_, Option<i64>>(0);
+            return Ok(seq.map_or(Cancelled::Unknown, |seq| Cancelled::AlreadyLogged(seq as Seq)));
+        }
+        let mut patience = self.server.patience();
+        let mut answer_was_lost = false;
+        let row = loop {
+            let client = self.server.reader().await?;
+            match client.query(&self.sql.cancel, &[&id.0, &from, &to, &self.hint()]).await {
+                Ok(rows) => break self.server.one(rows)?,
+                Err(failure) => {
+                    answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
+                    self.server.again_after(failure, &mut patience).await?;
+                }
+            }
+        };
+        match row.get::<_, Option<i64>>(0) {
+            Some(0) => Ok(Cancelled::Gone),
+            Some(seq) => Ok(Cancelled::AlreadyLogged(seq as Seq)),
+            None if !answer_was_lost => Ok(Cancelled::Unknown),
+            // It would have entered the log after what was its end then: is all that still there?
+            None if self.bounds_now().await?.first <= bounds.last + 1 => Ok(Cancelled::Gone),
+            None => Err(StoreError::Unavailable(format!(
+                "the connection to Postgres at {} was lost and retention has passed meanwhile: whether the event was \
+                 cancelled, or entered the log and was forgotten, is not known",
+                self.server.place
+            ))),
+        }
     }
 
     /// Forgets at once for every reader; the rows go when their whole partition is forgotten and nobody is using it.

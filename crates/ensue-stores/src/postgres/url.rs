@@ -44,10 +44,8 @@ fn invalid(reason: impl Into<String>) -> StoreError {
 
 /// Takes a URL apart, or says how to write one.
 pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, StoreError> {
-    // A password may hold a question mark: parameters begin at the first one after it, as for the driver.
-    let after_password = url.find('@').map_or(0, |at| at + 1);
-    let (address, query) = match url[after_password..].find('?') {
-        Some(mark) => (&url[..after_password + mark], &url[after_password + mark + 1..]),
+    let (address, query) = match query_mark(url) {
+        Some(mark) => (&url[..mark], &url[mark + 1..]),
         None => (url, ""),
     };
     let mut schema = SCHEMA_DEFAULT.to_string();
@@ -60,7 +58,8 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
             "schema" => schema = percent_decoded(value)?,
             "sslmode" => encryption = Some(parse_encryption(value)?),
             "sslrootcert" => roots = Some(percent_decoded(value)?),
-            _ => left_over.push(pair),
+            // The driver would take what stands before an `@` for user and password.
+            _ => left_over.push(pair.replace('@', "%40")),
         }
     }
     check_schema(&schema)?;
@@ -93,7 +92,9 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
         config.application_name("ensue");
     }
     if config.get_connect_timeout().is_none() {
-        config.connect_timeout(connect_timeout);
+        // Each of several hosts has its turn within the limit.
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
+        config.connect_timeout(connect_timeout / hosts as u32);
     }
     if config.get_tcp_user_timeout().is_none() {
         // A peer that is gone without a word is noticed while something is under way, not hours later.
@@ -101,6 +102,19 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     }
     config.keepalives_idle(Duration::from_secs(30));
     Ok(Target { config, schema, encryption, roots })
+}
+
+/// Where do the parameters begin? At the first question mark, unless it is one of a password that was not written as
+/// `%3F`: then `USER:` stands before it and an `@` after it.
+fn query_mark(url: &str) -> Option<usize> {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    let mark = begin + url[begin..].find('?')?;
+    let before = &url[begin..mark];
+    let in_password = before.contains(':') && !before.contains(['/', '@']);
+    match url[mark..].find('@') {
+        Some(at) if in_password => Some(mark + at + url[mark + at..].find('?')?),
+        Some(_) | None => Some(mark),
+    }
 }
 
 fn parse_encryption(value: &str) -> Result<Encryption, StoreError> {
@@ -184,6 +198,27 @@ mod tests {
     fn a_password_with_a_question_mark_is_left_whole() {
         let target = target("postgres://u:a?schema=b@h/db?schema=c");
         assert_eq!((target.schema.as_str(), target.config.get_password()), ("c", Some(&b"a?schema=b"[..])));
+    }
+
+    #[test]
+    fn an_at_sign_in_a_parameter_is_no_end_of_a_password() {
+        for url in [
+            "postgres://h/db?application_name=a@b&schema=c",
+            "postgres://h:5432/db?application_name=a@b&schema=c",
+            "postgres://h?application_name=a@b&schema=c",
+            "postgres://u:p@h/db?application_name=a@b&schema=c",
+            "postgres://u:p?q@h/db?application_name=a@b&schema=c",
+        ] {
+            let target = target(url);
+            assert_eq!((target.schema.as_str(), target.config.get_application_name()), ("c", Some("a@b")), "{url}");
+            assert_eq!(target.config.get_hosts(), [Host::Tcp("h".into())], "{url}");
+        }
+    }
+
+    #[test]
+    fn several_hosts_share_the_time_to_connect() {
+        let target = target("postgres://u@one,two/db");
+        assert_eq!(target.config.get_connect_timeout(), Some(&Duration::from_millis(500)));
     }
 
     #[test]

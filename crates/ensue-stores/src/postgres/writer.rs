@@ -4,8 +4,9 @@
 //! the next commit takes them all: the more callers, the larger the commits, without anybody waiting for a timer.
 
 use super::batch::{Call, Columns, Outcome};
+use super::connection::{Connection, within};
 use super::doubt::{Doubt, SessionId};
-use super::error::{Trouble, explain};
+use super::error::{Failure, Trouble, explain};
 use super::heads::Heads;
 use super::partitions::Partitions;
 use super::schema::Sql;
@@ -16,9 +17,9 @@ use ensue_core::{Seq, StoreError, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio_postgres::{Client, Error, Statement};
+use tokio_postgres::{Error, Statement};
 
 /// How many calls may wait in the queue before callers wait to enter it.
 pub(super) const QUEUE_MAX: usize = 4_096;
@@ -27,10 +28,12 @@ const GATHERED_EVENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 /// How often a commit is tried again because others were in the way, or because it lacked a partition.
 const TRIES_MAX: u32 = 5;
+/// The slowest way to the server that is not taken for a hanging one: a large batch has more time, a second a MiB.
+const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// The connection that writes, and what is known of the log on it.
 struct Session {
-    client: Client,
+    client: Connection,
     append: Statement,
     id: SessionId,
 }
@@ -99,28 +102,29 @@ impl Writer {
     async fn commit(&mut self, mut calls: Vec<Call>) -> Result<(), (Vec<Call>, StoreError)> {
         let begun = Instant::now();
         // While the server is away, time counts from when a call came: those in the queue do not wait one after another.
-        let waiting_since = match self.session {
-            Some(_) => begun,
-            None => calls.iter().map(|call| call.queued_at).min().unwrap_or(begun),
-        };
-        let mut patience = Patience::until(waiting_since + self.server.unavailable_after);
+        // Otherwise it counts from when it is found to be away.
+        let mut patience = self.session.is_none().then(|| {
+            let waiting_since = calls.iter().map(|call| call.queued_at).min().unwrap_or(begun);
+            Patience::until(waiting_since + self.server.unavailable_after)
+        });
         let mut doubt: Option<Doubt> = None;
         let mut tries = 0;
         loop {
-            let error = match self.try_commit(&mut calls, &mut doubt).await {
+            let failure = match self.try_commit(&mut calls, &mut doubt).await {
                 Ok(logged) => {
                     metrics::histogram!("ensue_append_seconds", "engine" => "postgres").record(begun.elapsed());
                     metrics::counter!("ensue_append_events_total", "engine" => "postgres").increment(logged);
                     return Ok(());
                 }
-                Err(error) => error,
+                Err(failure) => failure,
             };
             // While it is open whether the batch is stored, whatever goes wrong is one more lost connection: to call it
             // refused would have it sent again.
-            let trouble = if doubt.is_some() { Trouble::Lost } else { Trouble::of(&error) };
+            let trouble = if doubt.is_some() { Trouble::Lost } else { Trouble::of(&failure) };
+            let patience = patience.get_or_insert_with(|| self.server.patience());
             let go_on = match trouble {
                 Trouble::Lost => {
-                    tracing::warn!(%error, "the connection that writes to Postgres was lost");
+                    self.server.lost(&failure);
                     self.session = None;
                     patience.pause().await
                 }
@@ -138,12 +142,10 @@ impl Writer {
                 Trouble::Refused => false,
             };
             if !go_on {
-                let error = match explain(&error, &self.server.place) {
-                    StoreError::Unavailable(message) => StoreError::Unavailable(message),
-                    other if doubt.is_some() => StoreError::Unavailable(format!(
-                        "the connection was lost while the events were sent, and whether they are stored is not known: {other}"
-                    )),
-                    other => other,
+                let error = match (explain(&failure, &self.server.place), &doubt) {
+                    (error, None) => error,
+                    (StoreError::Unavailable(reason), Some(_)) => unknown(&reason),
+                    (other, Some(_)) => unknown(&other.to_string()),
                 };
                 return Err((calls, error));
             }
@@ -152,14 +154,14 @@ impl Writer {
 
     /// One try: connects if need be, finds out what became of the last try, sends what is left, answers. Says how
     /// many events entered the log. After an error `doubt` says whether they may have.
-    async fn try_commit(&mut self, calls: &mut Vec<Call>, doubt: &mut Option<Doubt>) -> Result<u64, Error> {
+    async fn try_commit(&mut self, calls: &mut Vec<Call>, doubt: &mut Option<Doubt>) -> Result<u64, Failure> {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             self.connect().await?;
         }
         let session = self.session.as_ref().expect("connected just above");
         let mut found = 0;
         if let Some(open) = doubt {
-            found = open.settle(&session.client, &self.sql, calls).await?;
+            found = within(self.server.statement_limit, open.settle(&session.client, &self.sql, calls)).await?;
             *doubt = None;
         }
         if calls.is_empty() {
@@ -168,13 +170,14 @@ impl Writer {
         let columns = Columns::of(calls, &self.heads);
         let now = self.clock.as_ref().map(|clock| Micros(clock()));
         let hint = self.tail as i64;
-        let row = match columns.send(&session.client, &session.append, now, hint).await {
+        let limit = self.server.statement_limit + sending_time(calls);
+        let row = match within(limit, columns.send(&session.client, &session.append, now, hint)).await {
             Ok(row) => row,
-            Err(error) => {
-                if Trouble::of(&error) == Trouble::Lost {
+            Err(failure) => {
+                if Trouble::of(&failure) == Trouble::Lost {
                     *doubt = Some(Doubt { session: session.id, after: self.tail, since: self.tail_at });
                 }
-                return Err(error);
+                return Err(failure);
             }
         };
         let outcome = match Outcome::read(&row, &columns, calls) {
@@ -204,19 +207,36 @@ impl Writer {
         Ok(found + outcome.logged)
     }
 
-    async fn connect(&mut self) -> Result<(), Error> {
+    async fn connect(&mut self) -> Result<(), Failure> {
         self.session = None;
         let client = self.server.connect().await?;
-        let append = client.prepare(&self.sql.append).await?;
-        let id = SessionId::of(&client).await?;
-        let tail = client.query_one(&self.sql.tail, &[&0_i64]).await?;
-        self.tail = tail.try_get::<_, i64>(0)? as Seq;
-        self.tail_at = tail.try_get::<_, Micros>(1)?.0;
+        let asking = async {
+            let append = client.prepare(&self.sql.append).await?;
+            let id = SessionId::of(&client).await?;
+            let tail = client.query_one(&self.sql.tail, &[&0_i64]).await?;
+            Ok::<_, Error>((append, id, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
+        };
+        let (append, id, tail, tail_at) = within(self.server.statement_limit, asking).await?;
+        self.tail = tail;
+        self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
         self.last.store(self.tail, Ordering::Relaxed);
         self.session = Some(Session { client, append, id });
         Ok(())
     }
+}
+
+/// The answer to a call of which nobody knows whether it is stored.
+fn unknown(reason: &str) -> StoreError {
+    StoreError::Unavailable(format!(
+        "the connection was lost while the events were sent, and whether they are stored is not known; events with a \
+         key can be sent again without being stored twice: {reason}"
+    ))
+}
+
+/// How long the bytes of these calls may take on a slow way.
+fn sending_time(calls: &[Call]) -> Duration {
+    Duration::from_secs(calls.iter().map(|call| call.bytes as u64).sum::<u64>() / BYTES_PER_SECOND_MIN)
 }
 
 /// The calls of one commit, and the one that must wait for the next.

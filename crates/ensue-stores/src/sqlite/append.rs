@@ -1,68 +1,12 @@
 //! How is a planned append carried out?
 
-use super::objects::{self, ByObject, Unindexed};
+use super::heads::Heads;
 use super::{delayed, error, read};
 use ensue_core::plan::{self, KEY_WINDOW, KeyRecord, Known, Placement, Plan, Tail};
-use ensue_core::recent::Recent;
 use ensue_core::{Appended, Entry, EventId, IdempotencyKey, Json, ObjectKey, Seq, StoreError, Timestamp, Topic};
 use rand::RngCore;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
-use std::sync::Arc;
 use uuid::Uuid;
-
-/// How many objects' newest events are remembered. Measured over 10,000 objects: a look into the index costs about as
-/// much as the insert itself.
-const HEADS_REMEMBERED: usize = 65_536;
-
-/// The newest event of objects used lately, trusted only while the log still ends where it did when they were noted.
-pub(super) struct Heads {
-    known: Recent<ObjectKey, Seq>,
-    /// The events with an object after `unindexed.known_to()`: written, and not committed yet or not taken in yet.
-    placed: ByObject,
-    at: Seq,
-    unindexed: Arc<Unindexed>,
-}
-
-impl Heads {
-    pub fn new(unindexed: Arc<Unindexed>) -> Self {
-        // No log ends there: the first use looks for itself.
-        Self { known: Recent::new(HEADS_REMEMBERED), placed: ByObject::new(), at: Seq::MAX, unindexed }
-    }
-
-    /// Looks again if somebody else has appended, or what was noted was rolled back.
-    pub fn trust_only_at(&mut self, tail: Seq, connection: &Connection) -> rusqlite::Result<()> {
-        if self.at != tail {
-            self.known.clear();
-            self.placed = objects::scan(connection, self.unindexed.known_to())?;
-            self.at = tail;
-        }
-        Ok(())
-    }
-
-    /// What was placed is committed: readers may know of it.
-    pub fn committed(&mut self) {
-        if self.at != Seq::MAX {
-            self.unindexed.add(std::mem::take(&mut self.placed), self.at);
-        }
-    }
-
-    /// What was placed is undone.
-    pub fn rolled_back(&mut self) {
-        self.placed.clear();
-        self.at = Seq::MAX;
-    }
-
-    fn newest(&mut self, object: &ObjectKey, connection: &Connection) -> rusqlite::Result<Option<Seq>> {
-        if let Some(seq) = self.known.get(object) {
-            return Ok(Some(seq));
-        }
-        let placed = self.placed.get(object).and_then(|seqs| seqs.last().copied());
-        match placed.or_else(|| self.unindexed.newest(object)) {
-            Some(seq) => Ok(Some(seq)),
-            None => objects::newest_indexed(connection, object),
-        }
-    }
-}
 
 /// What the plan asks for, from a connection that holds the write lock.
 pub(super) struct SqliteKnown<'c> {
@@ -134,6 +78,20 @@ pub(super) fn append_at(
     let plan = plan::append(batch, now, tail, &mut SqliteKnown { connection, heads, first, now })?;
     write(connection, heads, batch, &plan).map_err(error::of_write)?;
     Ok((plan.placements.iter().map(Placement::answer).collect(), plan.tail_after(tail)))
+}
+
+/// Was a batch refused by the plan, before anything of it was written?
+pub(super) fn is_refusal(error: &StoreError) -> bool {
+    match error {
+        StoreError::KeyConflict { .. } | StoreError::Invalid(_) => true,
+        StoreError::Full(_)
+        | StoreError::Unavailable(_)
+        | StoreError::Locked(_)
+        | StoreError::Unsupported(_)
+        | StoreError::Schema(_)
+        | StoreError::Stopped(_)
+        | StoreError::Engine(_) => false,
+    }
 }
 
 fn write(connection: &Connection, heads: &mut Heads, batch: &[Entry], plan: &Plan) -> rusqlite::Result<()> {
@@ -230,11 +188,7 @@ impl<'c> LogWriter<'c> {
             row.recorded_at.as_microsecond(),
             row.to.map(Uuid::as_bytes),
         ])?;
-        if let Some(object) = row.object {
-            self.heads.known.insert(object.clone(), row.seq);
-            self.heads.placed.entry(object.clone()).or_default().push(row.seq);
-        }
-        self.heads.at = row.seq;
+        self.heads.placed(row.object, row.seq);
         Ok(())
     }
 }

@@ -125,6 +125,12 @@ pub(super) fn pending(connection: &Connection, limit: usize) -> rusqlite::Result
     read::up_to_a_page(pending, Pending::bytes)
 }
 
+/// How many wait: counted in the index of those alone.
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("SELECT count(*) FROM ensue_delayed WHERE seq IS NULL")?;
+    statement.query_row([], |row| Ok(row.get::<_, i64>(0)? as u64))
+}
+
 pub(super) fn find(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Place>> {
     connection
         .prepare_cached(select_delayed!("WHERE id = ?1"))?

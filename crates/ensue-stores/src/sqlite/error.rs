@@ -21,8 +21,8 @@ pub(super) fn of_write(error: rusqlite::Error) -> StoreError {
 }
 
 /// The index of the WAL lives in a file beside it and grows with it. If there is no room for that, SQLite speaks of an
-/// I/O error; nothing was written to the log, and it works again when there is room.
-fn is_no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
+/// I/O error; it works again when there is room. What it means for a commit: `commit.rs`.
+pub(super) fn is_no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE};
     let code = error.sqlite_error().map(|error| error.extended_code);
     code.is_some_and(|code| [SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMMAP].contains(&code))

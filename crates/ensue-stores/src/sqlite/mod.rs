@@ -3,24 +3,32 @@
 //! | question | file |
 //! |---|---|
 //! | Who writes, and how do many callers share one commit? | `writer.rs` |
+//! | How do the callers of one commit get their answers? | `replier.rs` |
 //! | How is a planned append carried out? | `append.rs` |
+//! | Which event of an object is the newest? | `heads.rs` |
+//! | What becomes of a commit that SQLite could not finish? | `commit.rs` |
 //! | How do user statements and publishes become one commit? | `transaction.rs` |
 //! | How is the log read without holding up the writer? | `read.rs`, `readers.rs` |
 //! | Which events does an object have? | `objects.rs` |
 //! | Where do delayed events wait? | `delayed.rs` |
 //! | How is the old end of the log forgotten? | `trim.rs` |
+//! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
 //! | Who else has this file open? | `lock.rs` |
 //! | Is somebody keeping the write-ahead log from being emptied? | `wal.rs` |
 //! | What does an error of SQLite mean for us? | `error.rs` |
 
 mod append;
+mod commit;
+mod connect;
 mod delayed;
 mod error;
+mod heads;
 mod lock;
 mod objects;
 mod read;
 mod readers;
+mod replier;
 mod schema;
 mod transaction;
 mod trim;
@@ -73,14 +81,14 @@ impl SqliteStore {
     }
 
     fn open_blocking(path: &str, options: SqliteOptions) -> Result<Self, StoreError> {
-        schema::check_library_version()?;
+        connect::check_library_version()?;
         let clock = options.clock.unwrap_or_else(clock::system);
         let window_events = options.index_window_events.unwrap_or(objects::WINDOW_EVENTS);
         if path == ":memory:" {
             if options.read_only {
                 return Err(StoreError::Unsupported("a store in memory cannot be opened to look only".into()));
             }
-            let mut connection = schema::connect_memory()?;
+            let mut connection = connect::connect_memory()?;
             schema::migrate(&mut connection)?;
             let writer = Writer::start(connection, clock.clone(), window_events, None, None)?;
             return Ok(Self { path: None, clock, writer: Some(writer), readers: None });
@@ -91,7 +99,7 @@ impl SqliteStore {
             None
         } else {
             let lock = lock::Lock::take(&path)?;
-            let mut connection = schema::connect_writer(&path)?;
+            let mut connection = connect::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
             let wal = wal::WalWatch::of(&path);
             Some(Writer::start(connection, clock.clone(), window_events, Some(lock), Some(wal))?)
@@ -193,6 +201,10 @@ impl Store for SqliteStore {
         self.look(move |connection| delayed::pending(connection, limit)).await
     }
 
+    async fn pending_count(&self) -> Result<u64, StoreError> {
+        self.look(delayed::count).await
+    }
+
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         self.writer()?.run(move |writing| writing.change(|changing| delayed::cancel(changing, id))).await?
     }
@@ -219,6 +231,14 @@ impl Store for SqliteStore {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         Ok((self.clock)())
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.writer.as_ref().map_or(Ok(()), Writer::ready)?;
+        match &self.readers {
+            Some(readers) => readers.look(read::bounds).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     async fn close(&self) {

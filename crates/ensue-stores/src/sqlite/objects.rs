@@ -271,6 +271,7 @@ mod tests {
             if chunks == 3 {
                 add(&unindexed, WINDOW_EVENTS + 11..=WINDOW_EVENTS + 20);
                 assert_eq!(unindexed.newest(&object(999)), Some(64_999));
+                assert_eq!(unindexed.newest(&object(550)), Some(65_550), "the young come after the old");
             }
             chunks += 1;
             entries += chunk.entries.iter().map(|(_, seqs)| seqs.len()).sum::<usize>() as u64;

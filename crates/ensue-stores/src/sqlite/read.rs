@@ -4,7 +4,7 @@ use super::delayed;
 use super::objects::{self, Recent};
 use ensue_core::plan::Tail;
 use ensue_core::retention::Bounds;
-use ensue_core::store::{PAGE_BYTES_MAX, Page, Read, SCAN_MAX};
+use ensue_core::store::{Page, Read, Room, SCAN_MAX};
 use ensue_core::{Event, EventId, Filter, Found, Json, ObjectKey, Seq, Timestamp, Topic};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
@@ -150,13 +150,13 @@ fn page_of_object(
 /// A page while it fills up.
 struct Filling {
     events: Vec<Event>,
-    bytes: usize,
+    room: Room,
     limit: usize,
 }
 
 impl Filling {
     fn new(read: &Read) -> Self {
-        Self { events: Vec::new(), bytes: 0, limit: read.limit }
+        Self { events: Vec::new(), room: Room::of_a_page(), limit: read.limit }
     }
 
     /// Looks at a row; false if the page has no room for it.
@@ -171,12 +171,11 @@ impl Filling {
             return Ok(true);
         }
         let event = event_of(row)?;
-        if !self.events.is_empty() && self.bytes + event.bytes() > PAGE_BYTES_MAX {
-            return Ok(false);
+        let fits = self.room.take(event.bytes());
+        if fits {
+            self.events.push(event);
         }
-        self.bytes += event.bytes();
-        self.events.push(event);
-        Ok(true)
+        Ok(fits)
     }
 
     fn stopped_early(self, looked_at: Seq, first: Seq) -> Page {
@@ -204,17 +203,8 @@ pub(super) fn up_to_a_page<T>(
     rows: impl Iterator<Item = rusqlite::Result<T>>,
     bytes_of: impl Fn(&T) -> usize,
 ) -> rusqlite::Result<Vec<T>> {
-    let mut taken = Vec::new();
-    let mut bytes = 0;
-    for row in rows {
-        let row = row?;
-        bytes += bytes_of(&row);
-        if !taken.is_empty() && bytes > PAGE_BYTES_MAX {
-            break;
-        }
-        taken.push(row);
-    }
-    Ok(taken)
+    let mut room = Room::of_a_page();
+    rows.take_while(|row| row.as_ref().map_or(true, |row| room.take(bytes_of(row)))).collect()
 }
 
 pub(super) fn event(connection: &Connection, seq: Seq) -> rusqlite::Result<Option<Event>> {

@@ -3,7 +3,7 @@
 //! In WAL mode a reader sees the last commit and blocks nobody. Each look is one short read transaction on a
 //! connection of a small pool, on a blocking thread; none is held beyond a page, so readers do not grow the WAL.
 
-use super::{error, schema};
+use super::{connect, error};
 use ensue_core::StoreError;
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl Readers {
             let kept = idle.lock().expect("no look panics while it holds the pool").pop();
             let connection = match kept {
                 Some(connection) => connection,
-                None => schema::connect_reader(&path)?,
+                None => connect::connect_reader(&path)?,
             };
             let snapshot = connection.unchecked_transaction()?;
             let value = look(&snapshot)?;

@@ -5,22 +5,11 @@
 //!
 //! The hot path writes one table, at its end. The index on objects follows later (`objects.rs`).
 
+use super::connect::{cannot_open, connect_reader};
 use super::error;
-use super::wal::WAL_BYTES_KEPT;
 use ensue_core::StoreError;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
-use std::time::Duration;
-
-/// Before it, a WAL reset could corrupt the file (H33).
-const SQLITE_VERSION_MIN: i32 = 3_051_003;
-/// How long a write waits for a foreign connection's write transaction on the same file.
-const BUSY_WAIT: Duration = Duration::from_secs(10);
-/// A checkpoint every 4,096 pages (16 MiB): amortises its fsyncs without letting the WAL grow.
-const CHECKPOINT_PAGES: u32 = 4_096;
-/// How much of the file the writer keeps in memory, in KiB: with SQLite's default of 2 MiB the index of 10,000 objects
-/// would be read again and again while it is caught up.
-const WRITER_CACHE_KIB: i32 = 16_384;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
 const MIGRATIONS: [&str; 1] = ["
@@ -80,64 +69,10 @@ CREATE TABLE ensue_keys (
 CREATE INDEX ensue_keys_age ON ensue_keys (recorded_at);
 "];
 
-pub(super) fn check_library_version() -> Result<(), StoreError> {
-    if rusqlite::version_number() < SQLITE_VERSION_MIN {
-        return Err(StoreError::Schema(format!(
-            "SQLite {} is linked in, but 3.51.3 or newer is needed: older ones can corrupt a WAL; build with the bundled one",
-            rusqlite::version()
-        )));
-    }
-    Ok(())
-}
-
-pub(super) fn connect_memory() -> Result<Connection, StoreError> {
-    Connection::open_in_memory().map_err(error::of_write)
-}
-
-pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
-    let is_new = !path.exists();
-    let connection = Connection::open(path).map_err(|error| cannot_open(path, &error))?;
-    prepare_writer(&connection).map_err(|error| cannot_open(path, &error))?;
-    if is_new && let Some(folder) = path.parent() {
-        // SQLite syncs what is in the file; that the file is in its folder is ours to sync.
-        let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| StoreError::Engine(format!("cannot sync {}: {error}", folder.display())))?;
-    }
-    Ok(connection)
-}
-
-fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_WAIT)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT as i64)?;
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    Ok(())
-}
-
-pub(super) fn connect_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_WAIT)?;
-    Ok(connection)
-}
-
-fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
-    match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => StoreError::Schema(format!(
-            "{} is not a SQLite database; choose another path, or move that file away",
-            path.display()
-        )),
-        _ => StoreError::Engine(format!("cannot open the store {}: {error}", path.display())),
-    }
-}
-
 /// Can the file be looked at as it is?
 pub(super) fn check_readable(path: &Path) -> Result<(), StoreError> {
     if !path.exists() {
-        let message = format!("there is no store at {}; start `ensue serve` or publish to make one", path.display());
+        let message = format!("there is no store at {}; start `ensue serve` to make one", path.display());
         return Err(StoreError::Engine(message));
     }
     let connection = connect_reader(path).map_err(|error| cannot_open(path, &error))?;
@@ -187,6 +122,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connect::connect_memory;
     use super::*;
 
     #[test]
@@ -198,11 +134,6 @@ mod tests {
         let error = migrate(&mut connection).unwrap_err();
         assert!(matches!(&error, StoreError::Schema(message) if message.contains("99")), "{error}");
         assert_eq!(version(&connection).unwrap(), 99);
-    }
-
-    #[test]
-    fn the_linked_sqlite_is_new_enough() {
-        check_library_version().unwrap();
     }
 
     #[test]

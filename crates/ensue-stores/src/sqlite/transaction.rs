@@ -3,7 +3,8 @@
 //! In SQLite the holder of the write lock numbers events directly: no outbox. [`run`] does it on the writer's thread;
 //! a [`WriteTicket`] lends the turn to a connection of the user's own.
 
-use super::append::{self, Heads};
+use super::append;
+use super::heads::Heads;
 use super::objects::Unindexed;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
@@ -67,7 +68,7 @@ impl Transaction<'_> {
         let appended = self.changing.append(batch);
         match &appended {
             Ok(answers) => self.answers.extend(answers),
-            Err(StoreError::KeyConflict { .. } | StoreError::Invalid(_)) => {}
+            Err(error) if append::is_refusal(error) => {}
             Err(error) => self.failed = Some(error.clone()),
         }
         appended
@@ -92,23 +93,26 @@ pub(super) fn run<T>(
         let mut transaction = Transaction { changing: Changing { writing: changing.writing }, answers: Vec::new(), failed: None };
         let worked = catch_unwind(AssertUnwindSafe(|| work(&mut transaction)));
         let Transaction { answers, failed, .. } = transaction;
-        let outcome = match (worked, failed) {
-            (Ok(Ok(_)), Some(error)) => Err(TransactionError::Store(error)),
+        let outcome = match (worked, &failed) {
+            (Ok(Ok(_)), Some(error)) => Err(TransactionError::Store(error.clone())),
             (Ok(Ok(_)), None) if changing.writing.connection().is_autocommit() => Err(TransactionError::RolledBack(
                 "the closure ended the transaction itself (COMMIT or ROLLBACK); leave that to `transaction`, which commits when the closure returns Ok".into(),
             )),
             (Ok(worked), _) => worked.map(|value| (value, answers)),
             (Err(panic), _) => Err(TransactionError::Panicked(panic_text(&*panic))),
         };
-        outcome.map_err(|error| {
-            // Any error rolls back; this one is handed out in full below.
-            let stand_in = match &error {
-                TransactionError::Store(error) => error.clone(),
-                other => StoreError::Engine(other.to_string()),
-            };
-            why_not = Some(error);
-            stand_in
-        })
+        match outcome {
+            Ok(done) => {
+                // A savepoint may have been taken back, with what was published since.
+                changing.look_again()?;
+                Ok(done)
+            }
+            Err(error) => {
+                why_not = Some(error);
+                // Any error rolls back; why is handed out below. Only a failure of our own may stop the writer.
+                Err(failed.unwrap_or_else(|| StoreError::Engine("rolled back".into())))
+            }
+        }
     });
     match (result, why_not) {
         (Ok(done), _) => Ok(done),

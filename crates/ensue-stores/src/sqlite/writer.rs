@@ -4,24 +4,30 @@
 //! takes all that are there into one transaction, commits once, and answers every caller. So an idle store answers one
 //! call after one fsync, and a busy one hundreds. Whatever else changes the store waits its turn in the same queue.
 
-use super::append::{self, Heads, LogWriter, SqliteKnown};
+use super::append::{self, LogWriter, SqliteKnown};
+use super::heads::Heads;
 use super::lock::Lock;
 use super::objects::{self, Unindexed};
+use super::replier::{Answer, Replier};
 use super::wal::WalWatch;
-use super::{error, read};
+use super::{commit, error, read};
 use crate::clock::Clock;
 use ensue_core::{Appended, Entry, StoreError, Timestamp};
 use rusqlite::Connection;
 use std::collections::VecDeque;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// How many events one commit takes at most, unless a single caller has more.
 const GATHER_EVENTS_MAX: usize = 1_000;
 
-type Answer = Result<Vec<Appended>, StoreError>;
 type Work = Box<dyn FnOnce(&mut Writing) + Send>;
+
+/// Set when the store is closed, or the disk failed in a way after which nothing can be promised: from then on, nothing
+/// is written.
+type Stopped = Arc<OnceLock<StoreError>>;
 
 /// One caller's append, waiting for its commit.
 struct Caller {
@@ -49,6 +55,8 @@ pub(super) struct Turn {
 /// The way to the writer thread.
 pub(super) struct Writer {
     queue: mpsc::Sender<Command>,
+    thread: JoinHandle<()>,
+    stopped: Stopped,
     /// What of the log is not indexed yet, for readers.
     pub unindexed: Arc<Unindexed>,
 }
@@ -65,22 +73,23 @@ impl Writer {
         let unindexed =
             Arc::new(Unindexed::after(objects::indexed_to(&connection).map_err(error::of_write)?, window_events));
         let heads = Heads::new(unindexed.clone());
+        let stopped = Stopped::default();
         let mut writing = Writing {
             connection,
             clock,
             heads,
             unindexed: unindexed.clone(),
-            stopped: None,
+            stopped: stopped.clone(),
             wal,
             replier: Replier::start(),
             _lock: lock,
         };
         writing.take_in()?;
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("ensue-writer".into())
             .spawn(move || run(writing, &commands))
             .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, unindexed })
+        Ok(Self { queue, thread, stopped, unindexed })
     }
 
     pub async fn append(&self, batch: Vec<Entry>) -> Answer {
@@ -111,6 +120,15 @@ impl Writer {
         Ok(Turn { _over: over_sender })
     }
 
+    /// Would it write? Asks nothing of the disk, and waits for nobody's turn.
+    pub fn ready(&self) -> Result<(), StoreError> {
+        match self.stopped.get() {
+            Some(stopped) => Err(stopped.clone()),
+            None if self.thread.is_finished() => Err(closed()),
+            None => Ok(()),
+        }
+    }
+
     /// Finishes what was accepted, then lets go of the file.
     pub async fn close(&self) {
         let (reply, done) = oneshot::channel();
@@ -128,57 +146,13 @@ fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-type Replies = Vec<(oneshot::Sender<Answer>, Answer)>;
-
-/// Answers callers. Waking a task of the runtime from outside of it costs a lock and often a system call; so the answers
-/// of a gathered commit go to one task inside the runtime, which wakes the others from there. (64 connections of HTTP:
-/// a fifth more publishes a second.)
-struct Replier {
-    inside: Option<tokio::sync::mpsc::UnboundedSender<Replies>>,
-}
-
-impl Replier {
-    fn start() -> Self {
-        let inside = tokio::runtime::Handle::try_current().ok().map(|runtime| {
-            let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-            runtime.spawn(async move {
-                while let Some(replies) = receiver.recv().await {
-                    send_all(replies);
-                }
-            });
-            sender
-        });
-        Self { inside }
-    }
-
-    fn reply(&self, replies: Replies) {
-        match &self.inside {
-            Some(inside) if replies.len() > 1 => {
-                // The runtime that opened the store may be gone while another still uses it.
-                if let Err(tokio::sync::mpsc::error::SendError(replies)) = inside.send(replies) {
-                    send_all(replies);
-                }
-            }
-            Some(_) | None => send_all(replies),
-        }
-    }
-}
-
-fn send_all(replies: Replies) {
-    for (reply, answer) in replies {
-        // A caller that no longer waits has its events stored all the same.
-        let _waiting = reply.send(answer);
-    }
-}
-
 /// The writer's own state, on its thread.
 pub(super) struct Writing {
     connection: Connection,
     clock: Clock,
     heads: Heads,
     unindexed: Arc<Unindexed>,
-    /// Set when the disk failed in a way after which nothing can be promised.
-    stopped: Option<StoreError>,
+    stopped: Stopped,
     /// None for a store in memory.
     wal: Option<WalWatch>,
     replier: Replier,
@@ -209,6 +183,8 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
                 }
             }
             Some(Command::Close(reply)) => {
+                // Before the answer: nobody finds it ready after that.
+                let _stopped_before = writing.stopped.set(closed());
                 drop(writing);
                 let _waiting = reply.send(());
                 return;
@@ -282,8 +258,7 @@ impl Writing {
                         tail = moved;
                         answers.push(Ok(appended));
                     }
-                    // Refused by the plan, before anything was written.
-                    Err(error @ (StoreError::KeyConflict { .. } | StoreError::Invalid(_))) => answers.push(Err(error)),
+                    Err(error) if append::is_refusal(&error) => answers.push(Err(error)),
                     Err(error) => return Err(error),
                 }
             }
@@ -296,15 +271,14 @@ impl Writing {
         &mut self,
         work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if let Some(stopped) = &self.stopped {
+        if let Some(stopped) = self.stopped.get() {
             return Err(stopped.clone());
         }
         let result = self.in_transaction(work);
         if let Err(error) = &result {
             self.roll_back();
             if let StoreError::Stopped(_) = error {
-                tracing::error!(%error, "the writer has stopped");
-                self.stopped = Some(error.clone());
+                self.stop(error.clone());
             }
         }
         result
@@ -314,9 +288,9 @@ impl Writing {
         &mut self,
         work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.execute("BEGIN IMMEDIATE")?;
+        self.begin()?;
         let value = work(&mut Changing { writing: self })?;
-        self.execute("COMMIT")?;
+        commit::commit(&self.connection)?;
         self.heads.committed();
         if let Some(wal) = &mut self.wal {
             wal.committed();
@@ -343,23 +317,23 @@ impl Writing {
         }
     }
 
-    fn execute(&self, statement: &str) -> Result<(), StoreError> {
-        self.connection
-            .prepare_cached(statement)
-            .and_then(|mut prepared| prepared.execute([]))
-            .map(|_| ())
-            .map_err(error::of_write)
+    fn begin(&self) -> Result<(), StoreError> {
+        let begun = self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
+        begun.map(|_| ()).map_err(error::of_write)
     }
 
-    pub fn roll_back(&mut self) {
+    fn roll_back(&mut self) {
         // What was noted of the rolled-back events is wrong now.
         self.heads.rolled_back();
-        // SQLite may have rolled back by itself.
-        if !self.connection.is_autocommit()
-            && let Err(error) = self.connection.execute_batch("ROLLBACK")
-        {
-            self.stopped = Some(StoreError::Stopped(format!("a rollback failed: {error}")));
+        if let Err(error) = commit::roll_back(&self.connection) {
+            self.stop(StoreError::Stopped(format!("a rollback failed: {error}")));
         }
+    }
+
+    fn stop(&self, why: StoreError) {
+        tracing::error!(error = %why, "the writer has stopped");
+        // The first reason stays.
+        let _stopped_before = self.stopped.set(why);
     }
 }
 
@@ -383,6 +357,13 @@ impl Changing<'_> {
         let writing = &mut *self.writing;
         writing.heads.trust_only_at(tail.seq, &writing.connection).map_err(error::of_write)?;
         Ok(SqliteKnown { connection: &writing.connection, heads: &mut writing.heads, first, now })
+    }
+
+    /// Where does the log end, for those who cannot know whether it still ends where they last wrote?
+    pub fn look_again(&mut self) -> Result<(), StoreError> {
+        let (_, tail) = self.sql(read::ends)?;
+        let writing = &mut *self.writing;
+        writing.heads.trust_only_at(tail.seq, &writing.connection).map_err(error::of_write)
     }
 
     /// Writes planned rows at the end of the log.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod wire;
+
 use ensue_conformance::postgres::{fresh_schema, shared_url};
 use ensue_conformance::suite;
 use ensue_core::chain::Audit;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
 /// How long a condition may take to come true.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// A schema of its own. Sessions are known by its name.
 pub struct Log {
@@ -89,6 +91,12 @@ impl Log {
         self.number("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'LOG'")
             .await
     }
+}
+
+/// A store whose statements pass through the wire.
+pub async fn open_over(wire: &wire::Wire, log: &Log, options: PostgresOptions) -> SharedStore {
+    let url = format!("{}?schema={1}&application_name={1}&sslmode=disable", wire.url, log.schema);
+    Arc::new(PostgresStore::open(&url, options).await.expect("the store opens"))
 }
 
 /// A connection of the test itself.

@@ -9,7 +9,7 @@ DECLARE
     v_time timestamptz;
     v_count bigint;
 BEGIN
-    SELECT greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at) INTO v_time FROM {schema}.log_tail(p_hint) t;
+    SELECT {schema}.recording_time(p_now, t.o_recorded_at) INTO v_time FROM {schema}.log_tail(p_hint) t;
     DELETE FROM {schema}.keys k WHERE k.key = ANY (ARRAY(
         SELECT old.key FROM {schema}.keys old WHERE old.recorded_at <= v_time - interval '{key_window}'
         ORDER BY old.recorded_at LIMIT p_limit FOR UPDATE SKIP LOCKED));

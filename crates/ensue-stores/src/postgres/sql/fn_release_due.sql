@@ -15,7 +15,7 @@ DECLARE
     v_trimmed_to bigint;
 BEGIN
     PERFORM {schema}.lock_log();
-    SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
+    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
 
@@ -29,7 +29,8 @@ BEGIN
         SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
             lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),
             (SELECT e.seq FROM {schema}.events e
-             WHERE e.object = d.object AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
+             WHERE hashtextextended(e.object, 0) = hashtextextended(d.object, 0) AND e.object = d.object
+                AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
         FROM due d
     ), logged AS (
         INSERT INTO {schema}.events

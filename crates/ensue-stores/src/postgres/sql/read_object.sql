@@ -9,8 +9,8 @@ FROM (
     FROM (
         SELECT * FROM (
             SELECT * FROM {schema}.events log
-            WHERE log.object = $7 AND log.seq > $1 AND log.seq <= $2
-                AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
+            WHERE hashtextextended(log.object, 0) = hashtextextended($7, 0) AND log.object = $7
+                AND log.seq > $1 AND log.seq <= $2 AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
             ORDER BY log.seq LIMIT $6
         ) walked
         WHERE $4::text IS NULL OR walked.topic = $4 OR starts_with(walked.topic, $4 || '.')

@@ -1,41 +1,28 @@
 //! What does a client get whose request is not even HTTP?
 //!
 //! A path with raw bytes that are not UTF-8, a broken header, a head without end: such requests never reach a handler.
-//! The HTTP library answers them with a bare status and an empty body. [`Polite`] puts a problem in the place of that
+//! The HTTP library answers them with a bare status and an empty body. [`PoliteIo`] puts a problem in the place of that
 //! answer as it passes, so that every refusal has a reason. Nothing else that the server sends is a refusal with an
 //! empty body and without a content type.
 
 use super::problem::{Kind, Problem};
-use axum::serve::Listener;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A listener whose connections never refuse without a reason.
+/// A connection that never refuses without a reason.
 #[derive(Debug)]
-pub struct Polite<L>(pub L);
-
-impl<L: Listener> Listener for Polite<L> {
-    type Io = PoliteIo<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (io, address) = self.0.accept().await;
-        (PoliteIo { io, instead: Vec::new() }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr()
-    }
-}
-
-/// A connection of a [`Polite`] listener.
-#[derive(Debug)]
-pub struct PoliteIo<T> {
+pub(super) struct PoliteIo<T> {
     io: T,
     /// What is still to be sent in the place of a bare refusal.
     instead: Vec<u8>,
+}
+
+impl<T> PoliteIo<T> {
+    pub fn new(io: T) -> Self {
+        Self { io, instead: Vec::new() }
+    }
 }
 
 impl<T: AsyncWrite + Unpin> PoliteIo<T> {
@@ -118,13 +105,18 @@ fn reasoned(bytes: &[u8]) -> Option<Vec<u8>> {
         }
         _ => return None,
     };
+    Some(raw(problem))
+}
+
+/// A refusal in plain bytes, after which the connection ends.
+pub(super) fn raw(problem: Problem) -> Vec<u8> {
     let (status, body) = problem.into_parts();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         super::problem::PROBLEM_JSON,
         body.len()
     );
-    Some([head.as_bytes(), &body].concat())
+    [head.as_bytes(), &body].concat()
 }
 
 #[cfg(test)]

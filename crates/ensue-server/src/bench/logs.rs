@@ -1,0 +1,109 @@
+//! Where do the logs come from that reading is measured on?
+//!
+//! A short and a long one of the same events, in files or schemas of their own that are gone afterwards.
+
+use super::append_postgres::connect;
+use super::sample::{Objects, Sample};
+use anyhow::{Context, bail};
+use ensue::{Address, Ensue, Options, Place};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// How many events are written in one batch while filling.
+const FILL_BATCH: usize = 1_000;
+/// How many batches are under way at once while filling.
+const FILL_CALLERS: usize = 4;
+
+/// The addresses of the two logs, and what has to be cleared away.
+pub struct Logs {
+    /// The short one.
+    pub short: String,
+    /// The long one.
+    pub long: String,
+    /// A folder for files, and for a server to run in.
+    folder: TempDir,
+    /// The database and the schemas in it.
+    database: Option<(String, [String; 2])>,
+}
+
+impl Logs {
+    /// Two empty logs: files in a new folder of `dir`, or schemas of a Postgres database.
+    pub fn new(store: Option<&str>, dir: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("ensue-bench-")
+            .tempdir_in(dir)
+            .with_context(|| format!("cannot make a folder in {}: choose another with --dir", dir.display()))?;
+        let Some(store) = store.filter(|store| *store != "sqlite") else {
+            // Absolute, because a server runs in another folder.
+            let place = folder.path().canonicalize().context("cannot tell where the new folder is")?;
+            let place = place.to_str().context("the folder's name is not text: choose another with --dir")?;
+            let [short, long] = ["short", "long"].map(|name| format!("{place}/{name}.db"));
+            return Ok(Self { short, long, folder, database: None });
+        };
+        let address: Address = store.parse().context("--store")?;
+        match address.place() {
+            Place::Postgres => {}
+            Place::Memory | Place::File(_) => bail!(
+                "the benchmark makes SQLite files of its own (choose the folder with --dir) or takes a \
+                 postgres://USER@HOST/DATABASE; it will not write into `{address}`"
+            ),
+        }
+        let number = rand::random::<u32>();
+        let schemas = ["short", "long"].map(|name| format!("ensue_bench_{number:08x}_{name}"));
+        Ok(Self {
+            short: address.with_schema(&schemas[0]),
+            long: address.with_schema(&schemas[1]),
+            folder,
+            database: Some((address.without_schema(), schemas)),
+        })
+    }
+
+    /// The folder that goes with the logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The engine, in words.
+    pub fn engine(&self) -> &'static str {
+        if self.database.is_some() { "Postgres" } else { "SQLite" }
+    }
+
+    /// Clears everything away.
+    pub async fn clear(self) -> anyhow::Result<()> {
+        let Some((database, schemas)) = &self.database else { return Ok(()) };
+        let client = connect(database).await?;
+        for schema in schemas {
+            client
+                .batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"))
+                .await
+                .with_context(|| format!("cannot drop the schema {schema}: drop it by hand"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Fills a log with so many events, and opens it to look only.
+pub async fn filled(store: &str, events: u64) -> anyhow::Result<Ensue> {
+    let bus = Ensue::open(store).await?;
+    let style = ProgressStyle::with_template("filling {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left")?;
+    let bar = ProgressBar::new(events).with_style(style);
+    let sample = Sample::new(Objects::Half);
+    let mut left = events;
+    while left > 0 {
+        let mut batches = Vec::new();
+        for _ in 0..FILL_CALLERS {
+            let count = left.min(FILL_BATCH as u64);
+            if count > 0 {
+                batches.push(bus.publish_all(sample.events(count as usize)));
+                left -= count;
+            }
+        }
+        for stored in futures_util::future::join_all(batches).await {
+            bar.inc(stored?.len() as u64);
+        }
+    }
+    bar.finish_and_clear();
+    bus.close().await;
+    Ok(Ensue::open_with(store, Options { read_only: true, ..Options::default() }).await?)
+}

@@ -1,0 +1,237 @@
+//! How long does the server wait for a client?
+//!
+//! What a connection is doing is kept in its [`Watch`]: the socket reports bytes, the service reports requests, and the
+//! connection's task asks now and then whether the client is overdue. That costs a request a few stores and no timer.
+//! A body that does not come is the handler's to refuse (`publish.rs`).
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How long a connection may take for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// To send the head of a request, from its first byte on; of a new connection, also to send that byte.
+    pub head: Duration,
+    /// To stay silent between two requests. Longer than most clients keep a connection, so that they let go first.
+    pub idle: Duration,
+    /// To take nothing of an answer, a stream included, although there is something to take.
+    pub stalled: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { head: Duration::from_secs(30), idle: Duration::from_secs(300), stalled: Duration::from_secs(60) }
+    }
+}
+
+impl Patience {
+    /// How often to look: an overdue client is found at most a quarter of the shortest limit too late.
+    fn interval(&self) -> Duration {
+        self.head.min(self.idle).min(self.stalled) / 4
+    }
+}
+
+/// Why a connection is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// It has begun to send a request, and does not finish its head.
+    Head,
+    /// It has sent nothing at all for too long.
+    Silent,
+    /// It does not take what is sent to it.
+    Stalled,
+}
+
+/// What a client is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// Connected, and has sent nothing.
+    Fresh(Instant),
+    /// Is sending the head of a request.
+    Asking(Instant),
+    /// Its request is handled or its answer streamed: the handler sees to the limits.
+    Served,
+    /// Had its last answer.
+    Idle(Instant),
+}
+
+#[derive(Debug)]
+struct State {
+    doing: Doing,
+    /// Since when there is something to write that it does not take.
+    stalled: Option<Instant>,
+}
+
+/// What one connection is doing, and since when.
+#[derive(Debug)]
+pub(super) struct Watch(Mutex<State>);
+
+impl Watch {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { doing: Doing::Fresh(Instant::now()), stalled: None })))
+    }
+
+    /// A request has come whole, or at least its head; it is handled until the answer is dropped.
+    pub fn serve(self: &Arc<Self>) -> Serving {
+        self.state().doing = Doing::Served;
+        Serving(self.clone())
+    }
+
+    /// Comes back when the client is overdue.
+    pub async fn overdue(&self, patience: &Patience) -> Overdue {
+        loop {
+            tokio::time::sleep(patience.interval()).await;
+            if let Some(overdue) = self.judge(patience, Instant::now()) {
+                return overdue;
+            }
+        }
+    }
+
+    fn judge(&self, patience: &Patience, now: Instant) -> Option<Overdue> {
+        let state = self.state();
+        let is_past = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
+        if state.stalled.is_some_and(|since| is_past(since, patience.stalled)) {
+            return Some(Overdue::Stalled);
+        }
+        match state.doing {
+            Doing::Fresh(since) if is_past(since, patience.head) => Some(Overdue::Silent),
+            Doing::Asking(since) if is_past(since, patience.head) => Some(Overdue::Head),
+            Doing::Idle(since) if is_past(since, patience.idle) => Some(Overdue::Silent),
+            Doing::Fresh(_) | Doing::Asking(_) | Doing::Idle(_) | Doing::Served => None,
+        }
+    }
+
+    /// Bytes have come.
+    fn came(&self) {
+        let mut state = self.state();
+        match state.doing {
+            Doing::Fresh(_) | Doing::Idle(_) => state.doing = Doing::Asking(Instant::now()),
+            Doing::Asking(_) | Doing::Served => {}
+        }
+    }
+
+    /// Bytes were offered; did the client take some?
+    fn offered(&self, taken: bool) {
+        let mut state = self.state();
+        match taken {
+            true => state.stalled = None,
+            false => drop(state.stalled.get_or_insert_with(Instant::now)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request is handled while this lives.
+#[derive(Debug)]
+pub(super) struct Serving(Arc<Watch>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.state().doing = Doing::Idle(Instant::now());
+    }
+}
+
+/// A socket that tells its watch what passes.
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    pub io: T,
+    pub watch: Arc<Watch>,
+}
+
+impl<T> Watched<T> {
+    fn offered(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.watch.offered(written.is_ready());
+        written
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.watch.came();
+        }
+        read
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.offered(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, parts);
+        self.offered(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { head: Duration::from_secs(30), idle: Duration::from_secs(300), stalled: Duration::from_secs(60) };
+
+    fn after(watch: &Watch, seconds: u64) -> Option<Overdue> {
+        watch.judge(&PATIENCE, Instant::now() + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn each_thing_a_client_does_has_its_own_limit() {
+        let watch = Watch::new();
+        assert_eq!((after(&watch, 29), after(&watch, 31)), (None, Some(Overdue::Silent)));
+        watch.came();
+        assert_eq!((after(&watch, 29), after(&watch, 31)), (None, Some(Overdue::Head)));
+        let serving = watch.serve();
+        watch.came();
+        assert_eq!(after(&watch, 100_000), None, "a stream may last for ever");
+        drop(serving);
+        assert_eq!((after(&watch, 299), after(&watch, 301)), (None, Some(Overdue::Silent)));
+    }
+
+    #[test]
+    fn more_bytes_of_a_head_do_not_begin_its_time_again() {
+        let watch = Watch::new();
+        watch.came();
+        let first = watch.state().doing;
+        watch.came();
+        assert_eq!(watch.state().doing, first);
+    }
+
+    #[test]
+    fn who_takes_a_little_is_not_stalled() {
+        let watch = Watch::new();
+        let _serving = watch.serve();
+        watch.offered(false);
+        watch.offered(false);
+        assert_eq!((after(&watch, 59), after(&watch, 61)), (None, Some(Overdue::Stalled)));
+        watch.offered(true);
+        assert_eq!(after(&watch, 61), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Does `ensue tail` show what happened and what happens, whatever becomes of the server?
+
+mod cli_support;
+
+use cli_support::{Lines, Run, Server, ensue, everywhere, run};
+use serde_json::{Value, json};
+
+#[test]
+fn tail_shows_history_by_filter_and_stops_at_its_limit() {
+    everywhere(|folder, place| {
+        for (topic, object) in
+            [("order.placed", "o:1"), ("orders", "o:1"), ("order.paid", "o:1"), ("order.paid", "o:2")]
+        {
+            place.run(folder, &["publish", topic, "--object", object]).good();
+        }
+        let tail = |arguments: &[&str]| -> Vec<Value> {
+            let text = place.run(folder, &[&["tail", "--json"][..], arguments].concat()).good();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let seqs = |events: &[Value]| events.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>();
+        assert_eq!(seqs(&tail(&["--from-beginning", "--limit", "4"])), [1, 2, 3, 4]);
+        assert_eq!(seqs(&tail(&["--after", "2", "--limit", "2"])), [3, 4]);
+        let orders = tail(&["--from-beginning", "--topic", "order", "--limit", "3"]);
+        assert_eq!(seqs(&orders), [1, 3, 4]);
+        // `prev` is the previous event of the object that the filter matches.
+        assert_eq!(orders[1]["prev"], 1);
+        assert_eq!(seqs(&tail(&["--from-beginning", "--object", "o:2", "--limit", "1"])), [4]);
+        let line = place.run(folder, &["tail", "--from-beginning", "--limit", "1"]).good();
+        assert!(line.starts_with("1  ") && line.contains("  order.placed  o:1  null"), "{line}");
+    });
+}
+
+#[test]
+fn tail_follows_live_over_a_restart_of_the_server_without_a_gap_or_a_double() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let address = server.url.strip_prefix("http://").unwrap().to_string();
+    server.run(folder.path(), &["publish", "first"]).good();
+    let tail = Lines::of(ensue(folder.path(), &["tail", "--from-beginning"]).env("ENSUE_URL", &server.url));
+    assert!(tail.next().starts_with("1  "));
+    server.run(folder.path(), &["publish", "second"]).good();
+    assert!(tail.next().starts_with("2  "));
+    server.kill9();
+    let server = Server::start_with(&mut ensue(folder.path(), &["serve", "--listen", &address]), folder.path());
+    server.run(folder.path(), &["publish", "third"]).good();
+    assert!(tail.next().starts_with("3  "));
+}
+
+#[test]
+fn tail_beside_a_writer_sees_what_the_writer_adds() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    server.run(folder.path(), &["publish", "first"]).good();
+    let tail = Lines::of(&mut ensue(folder.path(), &["tail", "--from-beginning", "--store", "sqlite:ensue.db"]));
+    assert!(tail.next().contains("first"));
+    server.run(folder.path(), &["publish", "second"]).good();
+    assert!(tail.next().contains("second"));
+}
+
+#[test]
+fn without_following_it_shows_what_is_there_and_stops() {
+    everywhere(|folder, place| {
+        for topic in ["order.placed", "other", "order.paid"] {
+            place.run(folder, &["publish", topic, "--object", "o:1"]).good();
+        }
+        let seqs = |arguments: &[&str]| -> Vec<Value> {
+            let text = place.run(folder, &[&["tail", "--no-follow", "--json"][..], arguments].concat()).good();
+            text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone()).collect()
+        };
+        assert_eq!(seqs(&[]), [1, 2, 3]);
+        assert_eq!(seqs(&["--after", "2"]), [3]);
+        assert_eq!(seqs(&["--topic", "order"]), [1, 3]);
+        assert_eq!(seqs(&["--limit", "1"]), [1]);
+        assert_eq!(seqs(&["--object", "nobody"]), [0; 0]);
+    });
+}
+
+/// `--json` has the shape of HTTP, through a server and on a store alike.
+#[test]
+fn a_line_of_json_is_the_event_as_http_shows_it() {
+    everywhere(|folder, place| {
+        place.run(folder, &["publish", "a"]).good();
+        let tail = place.run(folder, &["tail", "--no-follow", "--json"]).json();
+        let shown = place.run(folder, &["event", "show", "1", "--json"]).json();
+        assert_eq!(tail, shown);
+        assert_eq!(
+            (&tail["state"], tail.get("prev"), tail.get("object")),
+            (&json!("logged"), Some(&Value::Null), Some(&Value::Null))
+        );
+    });
+}
+
+#[test]
+fn a_place_beyond_the_end_is_told_as_such() {
+    everywhere(|folder, place| {
+        place.run(folder, &["publish", "a"]).good();
+        let told = place.run(folder, &["tail", "--after", "9", "--no-follow"]);
+        assert_eq!((told.code, told.stdout.as_str()), (Some(0), ""), "{told:?}");
+        assert!(told.stderr.contains("the log ends at seq 1, and seq 9 is not in it"), "{told:?}");
+        let gap = place.run(folder, &["tail", "--after", "9", "--no-follow", "--json"]).json();
+        assert_eq!(gap, json!({ "gap": { "from": 2, "to": 9, "reason": "beyond_end" } }));
+    });
+}
+
+#[test]
+fn a_lost_connection_is_told_on_stderr_and_so_is_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let (url, address) = (server.url.clone(), server.url.strip_prefix("http://").unwrap().to_string());
+    server.run(folder.path(), &["publish", "first"]).good();
+    let mut command = ensue(folder.path(), &["tail", "--from-beginning", "--limit", "2"]);
+    let log = std::fs::File::create(folder.path().join("tail.log")).unwrap();
+    let tail = Lines::with_stderr(command.env("ENSUE_URL", &url), log);
+    assert!(tail.next().contains("first"));
+    assert!(server.terminate().success());
+    let server = Server::start_with(&mut ensue(folder.path(), &["serve", "--listen", &address]), folder.path());
+    server.run(folder.path(), &["publish", "second"]).good();
+    assert!(tail.next().contains("second"));
+    let told = std::fs::read_to_string(folder.path().join("tail.log")).unwrap();
+    assert_eq!(told, format!("the stream from {url} ended; opening it again\nconnected again to {url}\n"));
+}
+
+/// A token that the server does not know (any more) is not tried for ever.
+#[test]
+fn a_token_that_is_refused_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = ensue(folder.path(), &["serve", "--dev", "--listen", "127.0.0.1:0"]);
+    let server = Server::start_with(command.env("ENSUE_TOKEN", "canary-token-of-the-test"), folder.path());
+    let refused =
+        Run::of(ensue(folder.path(), &["tail", "--url", &server.url]).env("ENSUE_TOKEN", "wrong-canary")).bad();
+    assert!(refused.contains("does not know this token") && !refused.contains("canary"), "{refused}");
+    let refused = run(folder.path(), &["tail", "--url", &server.url]).bad();
+    assert!(refused.contains("wants a token"), "{refused}");
+}

@@ -1,0 +1,158 @@
+//! S4: clients that are slow, stalled or many hold up nobody else, and are told why they are given up.
+
+mod http_support;
+use ensue::{Ensue, NewEvent};
+use ensue_server::http::{ConnectionLimits, Patience};
+use ensue_server::{HttpOptions, router_with};
+use http_support::{PATIENCE, Server, parse};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Soon enough for a test, long enough for a request that is sent at once.
+const SOON: Duration = Duration::from_millis(400);
+/// Not within a test.
+const NEVER: Duration = Duration::from_secs(3_600);
+const PATIENT: Patience = Patience { head: NEVER, idle: NEVER, stalled: NEVER };
+
+async fn server(patience: Patience) -> Server {
+    let options = HttpOptions { heartbeat: Duration::from_millis(50), ..HttpOptions::default() };
+    limited(options, ConnectionLimits { patience, ..ConnectionLimits::default() }).await
+}
+
+async fn limited(options: HttpOptions, limits: ConnectionLimits) -> Server {
+    let bus = Ensue::open("sqlite::memory:").await.unwrap();
+    Server::serve_limited(bus.clone(), router_with(bus, options), limits).await
+}
+
+async fn connect(server: &Server, bytes: &[u8]) -> TcpStream {
+    let mut connection = TcpStream::connect(server.address).await.unwrap();
+    connection.write_all(bytes).await.unwrap();
+    connection
+}
+
+/// Everything that comes until the server closes.
+async fn to_the_end(connection: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut bytes)).await;
+    read.expect("the server does not close the connection").unwrap();
+    bytes
+}
+
+/// One answer of a connection that stays open.
+async fn answer(connection: &mut TcpStream) -> String {
+    let mut bytes = vec![0; 4_096];
+    let read = tokio::time::timeout(PATIENCE, connection.read(&mut bytes)).await;
+    String::from_utf8_lossy(&bytes[..read.expect("no answer").unwrap()]).into_owned()
+}
+
+const HEALTH: &[u8] = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n";
+
+#[tokio::test]
+async fn half_a_head_is_refused_in_time_and_others_are_served_meanwhile() {
+    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    let mut half = connect(&server, b"POST /v1/events HTTP/1.1\r\nHost: te").await;
+    assert_eq!(server.post(r#"{"topic":"a"}"#).await.status, 201);
+    let detail = parse(&to_the_end(&mut half).await).problem(408);
+    assert!(detail.contains("`headers`") && detail.contains("0.4 s"), "{detail}");
+    assert_eq!(server.get("/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn who_connects_and_says_nothing_is_let_go() {
+    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    assert_eq!(to_the_end(&mut connect(&server, b"").await).await, b"");
+}
+
+/// The time for a head neither counts while a connection waits for its next request, nor while it follows a stream.
+#[tokio::test]
+async fn a_kept_connection_and_a_stream_outlive_the_time_for_a_head() {
+    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    let mut kept = connect(&server, HEALTH).await;
+    assert!(answer(&mut kept).await.starts_with("HTTP/1.1 200"));
+    let mut stream = server.stream("", &[]).await;
+    // Two clients that come later are given up, one after the other.
+    for _ in 0..2 {
+        to_the_end(&mut connect(&server, b"GET /").await).await;
+    }
+    kept.write_all(HEALTH).await.unwrap();
+    assert!(answer(&mut kept).await.starts_with("HTTP/1.1 200"));
+    let seq = server.publish("a", None).await;
+    assert_eq!(stream.event().await.unwrap().id, Some(seq));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_for_nothing_is_let_go_and_a_stream_is_not() {
+    let server = server(Patience { idle: SOON, ..PATIENT }).await;
+    let mut stream = server.stream("", &[]).await;
+    // Two that come later are let go, one after the other.
+    for _ in 0..2 {
+        let mut kept = connect(&server, HEALTH).await;
+        assert!(answer(&mut kept).await.starts_with("HTTP/1.1 200"));
+        assert_eq!(to_the_end(&mut kept).await, b"");
+    }
+    let seq = server.publish("a", None).await;
+    assert_eq!(stream.event().await.unwrap().id, Some(seq));
+}
+
+#[tokio::test]
+async fn half_a_body_is_refused_in_time_and_stores_nothing() {
+    let options = HttpOptions { body_silence_max: SOON, ..HttpOptions::default() };
+    let server = limited(options, ConnectionLimits::default()).await;
+    let head = "POST /v1/events HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n";
+    let mut half = connect(&server, format!("{head}{{\"topic\"").as_bytes()).await;
+    assert_eq!(server.get("/health").await.status, 200);
+    let detail = parse(&to_the_end(&mut half).await).problem(408);
+    assert!(detail.contains("`body`") && detail.contains("0.4 s"), "{detail}");
+    assert_eq!(server.bounds().await.last, 0);
+}
+
+/// At the limit nobody is cut off: who comes is served when somebody leaves.
+#[tokio::test]
+async fn at_the_limit_of_connections_others_wait_until_somebody_leaves() {
+    let limits = ConnectionLimits { connections_max: 2, patience: PATIENT };
+    let server = limited(HttpOptions::default(), limits).await;
+    let mut first = connect(&server, HEALTH).await;
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
+    let mut second = connect(&server, HEALTH).await;
+    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"));
+    let mut third = connect(&server, HEALTH).await;
+    // Those who are in are served on, often enough for the third to be served too if it were in.
+    for _ in 0..50 {
+        first.write_all(HEALTH).await.unwrap();
+        assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
+    }
+    let mut byte = [0];
+    assert_eq!(third.try_read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop(second);
+    assert!(answer(&mut third).await.starts_with("HTTP/1.1 200"));
+}
+
+/// A follower that takes nothing is given up, and misses nothing when it comes back with what it saw last.
+#[tokio::test]
+async fn a_stream_that_nobody_reads_is_cut_and_can_be_resumed() {
+    const EVENTS: u64 = 300;
+    let server = server(Patience { stalled: SOON, ..PATIENT }).await;
+    let payload = "x".repeat(100_000);
+    for _ in 0..EVENTS / 100 {
+        let batch = (0..100).map(|_| NewEvent::new("a").payload(&payload)).collect();
+        server.bus.publish_all(batch).await.unwrap();
+    }
+    let mut stalled = server.stream("?after=0", &[]).await;
+    // Another one reads to the end, and on while the first is given up.
+    let mut reading = server.stream("?after=0", &[]).await;
+    for seq in 1..=EVENTS {
+        assert_eq!(reading.event().await.unwrap().id, Some(seq));
+    }
+    server.until_streams_are(1).await;
+    let seq = server.publish("b", None).await;
+    assert_eq!(reading.event().await.unwrap().id, Some(seq));
+    // What was under way still arrives; then the stream is over, before its end.
+    let mut seen = 0;
+    while let Some(event) = stalled.event_or_broken().await {
+        seen = event.id.unwrap();
+    }
+    assert!(seen > 0 && seen < EVENTS, "{seen}");
+    let mut resumed = server.stream("", &[&format!("Last-Event-ID: {seen}")]).await;
+    assert_eq!(resumed.event().await.unwrap().id, Some(seen + 1));
+}

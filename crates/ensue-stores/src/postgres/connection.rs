@@ -1,0 +1,104 @@
+//! How long do we wait for an answer, and what becomes of a connection that gives none?
+//!
+//! A server may hang without hanging up: it is stopped, its disk is, or the network swallows every packet. So each
+//! statement has a limit, and a connection that broke it is closed and never used again, as nobody knows what will
+//! still come over it. The server has a shorter limit of its own (`server::pins`): one that is only busy says so itself
+//! before we give up, and what we left behind does not stand in line for the log for ever.
+
+use super::error::Failure;
+use super::server::Params;
+use deadpool_postgres::Object;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Row};
+
+/// Waits for an answer, but no longer than this.
+pub(super) async fn within<T, E: Into<Failure>>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(Into::into),
+        Err(_) => Err(Failure::Silence(limit)),
+    }
+}
+
+/// A connection outside the pool. Dropped, it is closed at once, even if the server owes an answer.
+pub(super) struct Connection {
+    client: Client,
+    /// Carries the bytes.
+    task: JoinHandle<()>,
+}
+
+impl Connection {
+    pub fn new(client: Client, task: JoinHandle<()>) -> Self {
+        Self { client, task }
+    }
+}
+
+impl Deref for Connection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A connection of the pool. It goes back there when it is dropped, unless the server owes it an answer: because the
+/// limit has passed, or because whoever asked is gone.
+pub(super) struct Reader {
+    client: Option<Object>,
+    limit: Duration,
+    is_owed: AtomicBool,
+}
+
+impl Reader {
+    pub fn new(client: Object, limit: Duration) -> Self {
+        Self { client: Some(client), limit, is_owed: AtomicBool::new(false) }
+    }
+
+    /// Runs statements on this connection, within the limit.
+    pub async fn run<T, E: Into<Failure>>(&self, statements: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
+        self.is_owed.store(true, Ordering::Relaxed);
+        let result = within(self.limit, statements).await;
+        let is_owed = matches!(result, Err(Failure::Silence(_)));
+        self.is_owed.store(is_owed, Ordering::Relaxed);
+        result
+    }
+
+    /// Runs one statement.
+    pub async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Failure> {
+        self.run(async { self.deref().query(&self.prepare_cached(sql).await?, params).await }).await
+    }
+}
+
+impl Deref for Reader {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.client.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let (true, Some(client)) = (self.is_owed.load(Ordering::Relaxed), self.client.take()) {
+            // The pool makes another; dropped outside of it, this one is closed.
+            drop(Object::take(client));
+        }
+    }
+}

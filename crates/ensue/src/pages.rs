@@ -1,0 +1,85 @@
+//! How much of the log is held for a stream at once?
+//!
+//! A stream whose reader has stopped keeps what was read for it, so that must be little: [`HELD_BYTES_MAX`] instead of
+//! the store's whole page. What a page has beyond that is put back, to be read again later; so that this stays rare,
+//! the next page asks for as many events as fit by the sizes of the last.
+
+use ensue_core::store::{Page, Room};
+use ensue_core::{Event, Seq};
+use std::sync::Arc;
+
+/// How many events are read at once.
+const EVENTS_MAX: usize = 256;
+/// How many bytes of events are held at once (but always one event).
+pub(crate) const HELD_BYTES_MAX: usize = 256 << 10;
+
+/// Reads page after page, none of which holds much.
+pub(crate) struct Pages {
+    events: usize,
+}
+
+impl Pages {
+    pub fn new() -> Self {
+        Self { events: EVENTS_MAX }
+    }
+
+    /// How many events the next page should have.
+    pub fn limit(&self) -> usize {
+        self.events
+    }
+
+    /// What is held of a page, and the place up to which it was looked at then.
+    pub fn take(&mut self, page: Page) -> (Vec<Arc<Event>>, Seq) {
+        let (mut events, mut next) = (page.events, page.next);
+        let mut room = Room::of(HELD_BYTES_MAX);
+        let held = events.iter().take_while(|event| room.take(event.bytes())).count();
+        if held < events.len() {
+            events.truncate(held);
+            next = events[held - 1].seq;
+        }
+        let average = (room.taken() / held.max(1)).max(1);
+        self.events = (HELD_BYTES_MAX / average).clamp(1, EVENTS_MAX);
+        (events.into_iter().map(Arc::new).collect(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensue_core::{EventId, Json, Timestamp, Topic};
+
+    fn page(after: Seq, payload_bytes: &[usize]) -> Page {
+        let event = |(index, bytes): (usize, &usize)| Event {
+            seq: after + 1 + index as Seq,
+            prev: None,
+            id: EventId(Default::default()),
+            topic: Topic::stored("a"),
+            object: None,
+            payload: Json::stored("x".repeat(*bytes)),
+            metadata: Json::empty_object(),
+            occurred_at: Timestamp::UNIX_EPOCH,
+            recorded_at: Timestamp::UNIX_EPOCH,
+            to: None,
+        };
+        let events: Vec<_> = payload_bytes.iter().enumerate().map(event).collect();
+        Page { next: after + events.len() as Seq, events, first: 1 }
+    }
+
+    #[test]
+    fn what_is_held_is_little_however_large_the_events_are() {
+        let mut pages = Pages::new();
+        let (held, next) = pages.take(page(0, &[100_000; 40]));
+        assert_eq!((held.len(), next, pages.limit()), (2, 2, 2));
+        let (held, next) = pages.take(page(2, &[1 << 20]));
+        assert_eq!((held.len(), next), (1, 3), "an event larger than all that may be held is held alone");
+    }
+
+    #[test]
+    fn small_events_come_by_the_page_and_none_is_left_out() {
+        let mut pages = Pages::new();
+        let (held, next) = pages.take(page(0, &[200; 256]));
+        assert_eq!((held.len(), next, pages.limit()), (256, 256, EVENTS_MAX));
+        let (held, next) = pages.take(Page { events: Vec::new(), next: 900, first: 1 });
+        assert_eq!((held.len(), next, pages.limit()), (0, 900, EVENTS_MAX));
+    }
+}
