@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Events are made by one thread and let go by another, which the C library's allocator takes locks for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     ensue_server::cli::main()
 }

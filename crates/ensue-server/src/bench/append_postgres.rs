@@ -92,26 +92,16 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
         rounds::count(seconds, rates.len()),
         SLICE.as_millis(),
     ));
-    let [raw_none, ours_none, raw_all, ours_all, raw_one, ours_one] = rates.map(|rates| rates.median());
+    let [raw_none, ours_none, raw_all, ours_all, raw_one, ours_one] = &rates;
     let at_least = |bound| Some(Target::AtLeast(bound));
-    report.raw(format!("plain inserts, batches of {BATCH}, no objects"), raw_none, UNIT);
-    report.against(
-        format!("ensue, batches of {BATCH}, no objects, one caller"),
-        ours_none,
-        UNIT,
-        raw_none,
-        at_least(0.9),
-    );
-    report.raw(format!("plain inserts, batches of {BATCH}, 10,000 objects"), raw_all, UNIT);
-    report.against(
-        format!("ensue, batches of {BATCH}, 10,000 objects, one caller"),
-        ours_all,
-        UNIT,
-        raw_all,
-        at_least(0.6),
-    );
-    report.raw(format!("plain inserts of one row, {CLIENTS} connections"), raw_one, UNIT);
-    report.against(format!("ensue, {CALLERS} callers of one event"), ours_one, UNIT, raw_one, at_least(2.5));
+    report.raw_rates(format!("plain inserts, batches of {BATCH}, no objects"), raw_none, UNIT);
+    let name = format!("ensue, batches of {BATCH}, no objects, one caller");
+    report.rates(name, ours_none, UNIT, raw_none, at_least(0.9));
+    report.raw_rates(format!("plain inserts, batches of {BATCH}, 10,000 objects"), raw_all, UNIT);
+    let name = format!("ensue, batches of {BATCH}, 10,000 objects, one caller");
+    report.rates(name, ours_all, UNIT, raw_all, at_least(0.6));
+    report.raw_rates(format!("plain inserts of one row, {CLIENTS} connections"), raw_one, UNIT);
+    report.rates(format!("ensue, {CALLERS} callers of one event"), ours_one, UNIT, raw_one, at_least(2.5));
     Ok(report)
 }
 

@@ -64,13 +64,13 @@ pub async fn run(folder: &Path, seconds: u64) -> anyhow::Result<Report> {
         rounds::count(seconds, rates.len()),
         SLICE.as_millis(),
     ));
-    let [raw_rate, one, four, singles, no_objects] = rates.map(|rates| rates.median());
-    report.raw(format!("plain SQLite, batches of {BATCH}"), raw_rate, UNIT);
-    report.against(format!("ensue, batches of {BATCH}, one caller"), one, UNIT, raw_rate, HALF_OF_RAW);
-    report.against(format!("ensue, batches of {BATCH}, 4 callers"), four, UNIT, raw_rate, None);
-    report.against(format!("ensue, {CALLERS} callers of one event"), singles, UNIT, raw_rate, QUARTER_OF_RAW);
+    let [raw, one, four, singles, no_objects] = &rates;
+    report.raw_rates(format!("plain SQLite, batches of {BATCH}"), raw, UNIT);
+    report.rates(format!("ensue, batches of {BATCH}, one caller"), one, UNIT, raw, HALF_OF_RAW);
+    report.rates(format!("ensue, batches of {BATCH}, 4 callers"), four, UNIT, raw, None);
+    report.rates(format!("ensue, {CALLERS} callers of one event"), singles, UNIT, raw, QUARTER_OF_RAW);
     // Beside the first: what the index on objects costs.
-    report.against(format!("ensue, batches of {BATCH}, one caller, no objects"), no_objects, UNIT, raw_rate, None);
+    report.rates(format!("ensue, batches of {BATCH}, one caller, no objects"), no_objects, UNIT, raw, None);
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99)] {
         let (raw, ours) = (micros(&idle.raw, quantile), micros(&idle.ours, quantile));
         report.raw(format!("one plain SQLite commit on an idle system, {name}"), raw, "µs");

@@ -1,5 +1,6 @@
 //! How are figures shown?
 
+use super::rounds::Rates;
 use crate::cli::output;
 use serde::Serialize;
 
@@ -59,9 +60,29 @@ impl Report {
         raw: f64,
         target: Option<Target>,
     ) {
-        let ratio = value / raw;
+        self.with_ratio(name.into(), value, unit, value / raw, target);
+    }
+
+    /// The rates of a raw limit.
+    pub fn raw_rates(&mut self, name: impl Into<String>, rates: &Rates, unit: &'static str) {
+        self.raw(name, rates.median(), unit);
+    }
+
+    /// Rates as a ratio to those of the raw limit.
+    pub fn rates(
+        &mut self,
+        name: impl Into<String>,
+        rates: &Rates,
+        unit: &'static str,
+        raw: &Rates,
+        target: Option<Target>,
+    ) {
+        self.with_ratio(name.into(), rates.median(), unit, rates.over(raw), target);
+    }
+
+    fn with_ratio(&mut self, name: String, value: f64, unit: &'static str, ratio: f64, target: Option<Target>) {
         let reached = target.map(|target| target.holds(ratio));
-        self.figures.push(Figure { name: name.into(), value, unit, ratio: Some(ratio), target, reached });
+        self.figures.push(Figure { name, value, unit, ratio: Some(ratio), target, reached });
     }
 
     /// A figure with an absolute target.

@@ -1,7 +1,7 @@
 //! How is a noisy machine measured?
 //!
-//! The cases take turns in short slices, round after round, and each gets the median of its rounds: a slow minute of
-//! the machine slows all of them alike, and a hiccup none.
+//! The cases take turns in short slices, round after round, and each gets the median of its rounds. A ratio is taken
+//! round by round too, between neighbours in time: a slow minute of the machine slows both alike, and a hiccup none.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,12 @@ impl Rates {
     /// The median; 0 without a round.
     pub fn median(&self) -> f64 {
         median(&self.0)
+    }
+
+    /// How much of the other case's rate this one reaches: the median over the rounds.
+    pub fn over(&self, other: &Rates) -> f64 {
+        let ratios: Vec<f64> = self.0.iter().zip(&other.0).map(|(ours, theirs)| ours / theirs).collect();
+        median(&ratios)
     }
 }
 
@@ -77,5 +83,12 @@ mod tests {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_between_neighbours_in_time() {
+        let rates = |values: &[f64]| Rates(values.to_vec());
+        let (ours, raw) = (rates(&[5.0, 50.0, 4.0]), rates(&[10.0, 100.0, 100.0]));
+        assert_eq!(ours.over(&raw), 0.5);
     }
 }

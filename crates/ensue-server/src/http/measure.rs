@@ -1,12 +1,15 @@
 //! What does the server do, in figures?
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use ensue::SharedStore;
+use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Bounds of the buckets that durations are counted in: from a cached answer to a client that gave up.
@@ -83,11 +86,68 @@ pub(super) async fn measure(request: Request, next: Next) -> Response {
     // The template, never the path itself: paths have objects and ids in them, without end.
     let path = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    let path = path.as_ref().map_or("unknown", MatchedPath::as_str).to_string();
-    let status = response.status().as_str().to_string();
-    metrics::histogram!("ensue_http_seconds", "method" => method, "path" => path.clone()).record(began.elapsed());
-    metrics::counter!("ensue_http_requests_total", "method" => method, "path" => path, "status" => status).increment(1);
+    Answered { method, path, status: response.status() }.count(began.elapsed());
     response
+}
+
+/// What is counted together. There are few: methods and templates are known ones.
+#[derive(Debug, Clone)]
+struct Answered {
+    method: &'static str,
+    path: Option<MatchedPath>,
+    status: StatusCode,
+}
+
+/// Where it is counted.
+struct Figures {
+    seconds: Histogram,
+    requests: Counter,
+}
+
+impl Answered {
+    fn path(&self) -> &str {
+        self.path.as_ref().map_or("unknown", MatchedPath::as_str)
+    }
+
+    /// The figures are found by their labels once and kept: to make and look up the labels anew takes a dozen allocations.
+    fn count(self, took: Duration) {
+        static KEPT: LazyLock<RwLock<HashMap<Answered, Figures>>> = LazyLock::new(RwLock::default);
+        if let Some(figures) = KEPT.read().unwrap_or_else(PoisonError::into_inner).get(&self) {
+            return figures.add(took);
+        }
+        let mut kept = KEPT.write().unwrap_or_else(PoisonError::into_inner);
+        kept.entry(self).or_insert_with_key(Figures::of).add(took);
+    }
+}
+
+impl PartialEq for Answered {
+    fn eq(&self, other: &Self) -> bool {
+        (self.status, self.method, self.path()) == (other.status, other.method, other.path())
+    }
+}
+
+impl Eq for Answered {}
+
+impl Hash for Answered {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.status, self.method, self.path()).hash(state);
+    }
+}
+
+impl Figures {
+    fn of(answered: &Answered) -> Self {
+        let (method, path) = (answered.method, answered.path().to_string());
+        let status = answered.status.as_str().to_string();
+        Self {
+            seconds: metrics::histogram!("ensue_http_seconds", "method" => method, "path" => path.clone()),
+            requests: metrics::counter!("ensue_http_requests_total", "method" => method, "path" => path, "status" => status),
+        }
+    }
+
+    fn add(&self, took: Duration) {
+        self.seconds.record(took);
+        self.requests.increment(1);
+    }
 }
 
 /// Counts something in a gauge while it lives.
