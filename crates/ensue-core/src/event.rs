@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use uuid::Uuid;
 
 /// A position in the log: 1 for the first event ever, then without a gap. 0 is before everything.
@@ -80,7 +81,7 @@ impl NewEvent {
     }
 
     /// The content, as JSON text.
-    pub fn payload_json(self, text: &str) -> Self {
+    pub fn payload_json<'a>(self, text: impl Into<Cow<'a, str>>) -> Self {
         self.with(Json::parse("payload", text), |entry, payload| entry.payload = payload)
     }
 
@@ -90,7 +91,7 @@ impl NewEvent {
     }
 
     /// The metadata, as JSON text.
-    pub fn metadata_json(self, text: &str) -> Self {
+    pub fn metadata_json<'a>(self, text: impl Into<Cow<'a, str>>) -> Self {
         self.with(Json::parse("metadata", text), |entry, metadata| entry.metadata = metadata)
     }
 

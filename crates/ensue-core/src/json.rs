@@ -6,7 +6,7 @@
 //! proportion is refused too. What passes is kept without the blanks between its tokens: shorter, and a single line.
 
 use crate::error::Invalid;
-use crate::event::EVENT_BYTES_MAX;
+use crate::json_scan::{self, Fault};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -39,18 +39,21 @@ impl Json {
     }
 
     /// Checks text from outside; `field` is named in the refusal.
-    pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
-        serde_json::from_str::<&RawValue>(text)
-            .map_err(|error| Invalid::new(field, format!("is not JSON: {error}")))?;
-        let compact = compact(text).map_err(|reason| Invalid::new(field, reason))?;
-        Ok(Self(compact.into_owned().into()))
+    pub fn parse<'a>(field: &str, text: impl Into<Cow<'a, str>>) -> Result<Self, Invalid> {
+        let text = text.into();
+        match json_scan::compact(&text) {
+            Ok(None) => Ok(Self(Cow::Owned(text.into_owned()))),
+            Ok(Some(compact)) => Ok(Self(Cow::Owned(compact))),
+            Err(Fault::Refused(reason)) => Err(Invalid::new(field, reason)),
+            Err(Fault::NotJson) => Err(Invalid::new(field, not_json(&text))),
+        }
     }
 
     /// Checks a Rust value.
     pub fn of(field: &str, value: &impl Serialize) -> Result<Self, Invalid> {
         let text = serde_json::to_string(value)
             .map_err(|error| Invalid::new(field, format!("cannot be written as JSON: {error}")))?;
-        Self::parse(field, &text)
+        Self::parse(field, text)
     }
 
     /// A value read back from a store, which let only valid ones in.
@@ -69,6 +72,14 @@ impl Json {
     }
 }
 
+/// What is wrong and where, in the words of a parser made for that: it is asked only when something is.
+fn not_json(text: &str) -> String {
+    match serde_json::from_str::<&RawValue>(text) {
+        Err(error) => format!("is not JSON: {error}"),
+        Ok(_) => "is not JSON".into(),
+    }
+}
+
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -79,112 +90,6 @@ impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_str::<&RawValue>(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
-}
-
-/// One pass over well-formed JSON: refuses what some engine cannot keep, and drops blanks between tokens.
-fn compact(text: &str) -> Result<Cow<'_, str>, String> {
-    let bytes = text.as_bytes();
-    let mut depth = 0;
-    let mut kept = String::new();
-    let mut copied_to = 0; // everything before this is in `kept` or was blank
-    let mut growth = 0; // bytes that writing the numbers out would add
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => at = string_end(bytes, at)?,
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > DEPTH_MAX {
-                    return Err(format!("is nested more than {DEPTH_MAX} levels deep; flatten it"));
-                }
-                at += 1;
-            }
-            b'}' | b']' => {
-                depth -= 1;
-                at += 1;
-            }
-            b'-' | b'0'..=b'9' => {
-                let (end, written_bytes) = number_end(bytes, at)?;
-                growth += written_bytes.saturating_sub(end - at);
-                at = end;
-            }
-            b' ' | b'\t' | b'\n' | b'\r' => {
-                kept.push_str(&text[copied_to..at]);
-                while at < bytes.len() && matches!(bytes[at], b' ' | b'\t' | b'\n' | b'\r') {
-                    at += 1;
-                }
-                copied_to = at;
-            }
-            _ => at += 1,
-        }
-    }
-    let compacted = match copied_to {
-        0 => Cow::Borrowed(text),
-        _ => {
-            kept.push_str(&text[copied_to..]);
-            Cow::Owned(kept)
-        }
-    };
-    let written_bytes = compacted.len() + growth;
-    let written_bytes_max = (GROWTH_MAX * compacted.len() + GROWTH_FREE_BYTES).min(EVENT_BYTES_MAX);
-    if growth > 0 && written_bytes > written_bytes_max {
-        return Err(format!(
-            "takes {written_bytes} bytes when its numbers are written out without exponents, and at most \
-             {written_bytes_max} are allowed here; send such numbers as strings"
-        ));
-    }
-    Ok(compacted)
-}
-
-/// The position after the string that opens at `at`. Of what is in it only escapes matter: the rest is skipped in one go.
-fn string_end(bytes: &[u8], mut at: usize) -> Result<usize, String> {
-    at += 1;
-    let mut high_surrogate_open = false;
-    loop {
-        let plain = memchr::memchr2(b'"', b'\\', &bytes[at..]).ok_or("has a string without an end")?;
-        at += plain;
-        let escape = match bytes[at..] {
-            [b'\\', b'u', ..] => {
-                let digits = bytes.get(at + 2..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());
-                let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
-                Some(unit.ok_or("has a broken \\u escape")?)
-            }
-            _ => None,
-        };
-        let is_low = escape.is_some_and(|unit| (0xDC00..0xE000).contains(&unit));
-        if is_low != high_surrogate_open || (high_surrogate_open && plain > 0) {
-            return Err("has a lone surrogate in a \\u escape; write both halves of the pair, or the character".into());
-        }
-        // Only an escape can be zero: a raw control character in a string is not JSON.
-        if escape == Some(0) {
-            return Err("contains \\u0000, which not every store can keep; remove it".into());
-        }
-        if bytes[at] == b'"' {
-            return Ok(at + 1);
-        }
-        high_surrogate_open = escape.is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
-        at += if escape.is_some() { 6 } else { 2 };
-    }
-}
-
-/// The position after the number that begins at `at`, and how many bytes it has when written out.
-fn number_end(bytes: &[u8], mut at: usize) -> Result<(usize, usize), String> {
-    let start = at;
-    while at < bytes.len() && matches!(bytes[at], b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
-        at += 1;
-    }
-    let text = std::str::from_utf8(&bytes[start..at]).unwrap_or_default();
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-    let exponent: i64 = exponent.parse().unwrap_or(i64::from(i32::MAX));
-    let mantissa = mantissa.trim_start_matches('-');
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let before = (whole.len() as i64).saturating_add(exponent);
-    let after = (fraction.len() as i64).saturating_sub(exponent);
-    if before > DIGITS_MAX || after > DIGITS_MAX {
-        return Err(format!("has a number of more than {DIGITS_MAX} digits when written out; send it as a string"));
-    }
-    // One digit at least, a sign and a point at most.
-    Ok((at, before.max(1) as usize + after.max(0) as usize + 2))
 }
 
 #[cfg(test)]

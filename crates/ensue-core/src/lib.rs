@@ -27,6 +27,7 @@ pub mod event;
 pub mod filter;
 pub mod id;
 pub mod json;
+mod json_scan;
 pub mod key;
 pub mod plan;
 pub mod recent;

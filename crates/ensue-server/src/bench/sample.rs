@@ -53,7 +53,7 @@ impl Sample {
     /// The next event.
     pub fn event(&self) -> NewEvent {
         let (object, payload) = self.row();
-        let event = NewEvent::new(TOPIC).payload_json(&payload);
+        let event = NewEvent::new(TOPIC).payload_json(payload);
         match object {
             Some(object) => event.object(object),
             None => event,
