@@ -13,6 +13,7 @@
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
+//! | Does this subscription want this event? | [`condition`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | What must an engine be able to do? | [`store`] |
@@ -21,6 +22,7 @@
 #![warn(missing_docs)]
 
 pub mod chain;
+pub mod condition;
 pub mod error;
 pub mod event;
 pub mod filter;
