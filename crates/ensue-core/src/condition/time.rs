@@ -9,6 +9,8 @@ use super::types::Scalar;
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
+/// The last year that Postgres keeps.
+const YEAR_MAX: i64 = 294_276;
 
 /// Days since 1970-01-01 of a date in the Gregorian calendar.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
@@ -31,13 +33,19 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year, month, of_year - (153 * shifted + 2) / 5 + 1)
 }
 
-/// Reads a text of one of the ISO forms.
+/// Reads a text of one of the ISO forms, or one of the two infinities, which are beyond all other times.
 pub fn parse(text: &str) -> Result<i64, Failure> {
-    parse_iso(super::text_in::trim_blanks(text)).ok_or_else(|| Failure::bad_text(Scalar::Time.into(), text))
+    let trimmed = super::text_in::trim_blanks(text);
+    match trimmed {
+        word if word.eq_ignore_ascii_case("infinity") => Ok(i64::MAX),
+        word if word.eq_ignore_ascii_case("-infinity") => Ok(i64::MIN),
+        _ => parse_iso(trimmed).ok_or_else(|| Failure::bad_text(Scalar::Time.into(), text)),
+    }
 }
 
 fn parse_iso(text: &str) -> Option<i64> {
-    let (year, rest) = digits(text, 4)?;
+    let year_digits = text.find('-').filter(|count| (4..=6).contains(count))?;
+    let (year, rest) = digits(text, year_digits)?;
     let (month, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let (day, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -47,7 +55,7 @@ fn parse_iso(text: &str) -> Option<i64> {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
         _ => return None,
     };
-    if year == 0 || day == 0 || day > days_in_month {
+    if year == 0 || year > YEAR_MAX || day == 0 || day > days_in_month {
         return None;
     }
     let midnight = days_of(year, month, day) * DAY;
@@ -118,6 +126,11 @@ pub fn show_in_json(micros: i64) -> String {
 }
 
 fn written(micros: i64, joint: char, zone: &str) -> String {
+    match micros {
+        i64::MAX => return "infinity".into(),
+        i64::MIN => return "-infinity".into(),
+        _ => {}
+    }
     let (year, month, day) = date_of(micros.div_euclid(DAY));
     let rest = micros.rem_euclid(DAY);
     let (seconds, fraction) = (rest / SECOND, rest % SECOND);
@@ -143,6 +156,8 @@ mod tests {
             ("2024-02-29 24:00:00 -0130", "2024-03-01 01:30:00+00"),
             ("0001-01-01 00:00:00+05", "0001-12-31 19:00:00+00 BC"),
             ("9999-12-31 23:59:60", "10000-01-01 00:00:00+00"),
+            ("Infinity", "infinity"),
+            ("-infinity", "-infinity"),
         ] {
             assert_eq!(show(parse(text).unwrap()), shown, "{text}");
         }

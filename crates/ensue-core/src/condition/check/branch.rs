@@ -1,6 +1,6 @@
 //! Which way does the value come from?
 
-use super::{Kind, Typed, check, coerce, common, known, meeting, named};
+use super::{Kind, Typed, check, coerce, common, known, meeting, named, operator};
 use crate::condition::expr::{Against, Expr};
 use crate::condition::source::refused_part;
 use crate::condition::types::{Scalar, Type};
@@ -9,7 +9,8 @@ use crate::error::Invalid;
 use sqlparser::ast;
 
 /// `IS [NOT] NULL`
-pub(super) fn is_null(operand: &ast::Expr, negated: bool, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn is_null(tree: &ast::Expr, operand: &ast::Expr, negated: bool, depth: usize) -> Result<Typed, Invalid> {
+    operator::no_chain(tree, operand)?;
     let typed = check(operand, depth)?;
     let reads = typed.reads;
     Ok(known(Expr::IsNull { operand: Box::new(typed.expr), negated }, Scalar::Bool, reads))
@@ -17,11 +18,13 @@ pub(super) fn is_null(operand: &ast::Expr, negated: bool, depth: usize) -> Resul
 
 /// `IS [NOT] TRUE`, `FALSE`, `UNKNOWN`
 pub(super) fn is_truth(
+    tree: &ast::Expr,
     operand: &ast::Expr,
     truth: Option<bool>,
     negated: bool,
     depth: usize,
 ) -> Result<Typed, Invalid> {
+    operator::no_chain(tree, operand)?;
     let typed = coerce(check(operand, depth)?, Scalar::Bool.into(), operand, "IS")?;
     let reads = typed.reads;
     Ok(known(Expr::IsTruth { operand: Box::new(typed.expr), truth, negated }, Scalar::Bool, reads))
@@ -66,7 +69,7 @@ pub(super) fn case(
             reads |= when.reads;
             checked.push((when.expr, then));
         }
-        return Ok(known(Expr::Case { arms: checked, otherwise }, kind, reads));
+        return Ok(known(simplest(checked, *otherwise), kind, reads));
     };
     let operand = check(operand_tree, depth)?;
     let operand = match operand.kind {
@@ -89,6 +92,22 @@ pub(super) fn case(
     Ok(known(Expr::CaseOf { operand: Box::new(operand.expr), arms: checked, otherwise }, kind, reads))
 }
 
+/// The CASE without the arms that are never taken, and without those after one that always is.
+fn simplest(arms: Vec<(Expr, Expr)>, mut otherwise: Expr) -> Expr {
+    let mut kept = Vec::with_capacity(arms.len());
+    for (when, then) in arms {
+        match when {
+            Expr::Constant(Value::Bool(true)) => {
+                otherwise = then;
+                break;
+            }
+            Expr::Constant(_) => {}
+            other => kept.push((other, then)),
+        }
+    }
+    if kept.is_empty() { otherwise } else { Expr::Case { arms: kept, otherwise: Box::new(otherwise) } }
+}
+
 /// `COALESCE(a, b)`
 pub(super) fn coalesce(tree: &ast::Expr, arguments: &[&ast::Expr], depth: usize) -> Result<Typed, Invalid> {
     if arguments.is_empty() {
@@ -104,5 +123,14 @@ pub(super) fn coalesce(tree: &ast::Expr, arguments: &[&ast::Expr], depth: usize)
     for (operand, part) in operands {
         exprs.push(coerce(operand, kind, part, "COALESCE")?.expr);
     }
-    Ok(known(Expr::Coalesce(exprs), kind, reads))
+    exprs.retain(|expr| !matches!(expr, Expr::Constant(Value::Null)));
+    if let Some(first) = exprs.iter().position(|expr| matches!(expr, Expr::Constant(_))) {
+        exprs.truncate(first + 1);
+    }
+    let expr = match exprs.len() {
+        0 => Expr::Constant(Value::Null),
+        1 => exprs.remove(0),
+        _ => Expr::Coalesce(exprs),
+    };
+    Ok(known(expr, kind, reads))
 }

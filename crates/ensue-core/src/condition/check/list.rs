@@ -57,6 +57,7 @@ pub(super) fn between(
     negated: bool,
     depth: usize,
 ) -> Result<Typed, Invalid> {
+    operator::no_chain(tree, operand_tree)?;
     let operand = check(operand_tree, depth)?;
     let (low, high) = (check(low_tree, depth)?, check(high_tree, depth)?);
     let reads = operand.reads || low.reads || high.reads;
@@ -84,6 +85,7 @@ pub(super) fn in_list(
     if list.is_empty() {
         return Err(refused_part(tree, "the list is empty; give it at least one value"));
     }
+    operator::no_chain(tree, operand_tree)?;
     let operand = check(operand_tree, depth)?;
     let mut items = Vec::with_capacity(list.len());
     for item in list {

@@ -18,11 +18,9 @@ pub(super) fn unary(tree: &ast::Expr, op: UnaryOperator, operand: &ast::Expr, de
             Ok(known(Expr::Not(Box::new(typed.expr)), Scalar::Bool, reads))
         }
         UnaryOperator::Minus | UnaryOperator::Plus => {
-            // A sign belongs to the number, or the smallest integer could not be written.
-            if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, bare(operand))
-                && let ast::Value::Number(digits, false) = &value.value
-            {
-                return leaf::number(&format!("-{digits}"), tree);
+            // A minus belongs to the number, or the smallest integer could not be written.
+            if let Some(digits) = signed_digits(tree) {
+                return leaf::number(&digits, tree);
             }
             let typed = check(operand, depth)?;
             let Kind::Known(kind) = typed.kind else {
@@ -38,12 +36,25 @@ pub(super) fn unary(tree: &ast::Expr, op: UnaryOperator, operand: &ast::Expr, de
     }
 }
 
-/// The expression inside its parentheses.
-fn bare(mut tree: &ast::Expr) -> &ast::Expr {
-    while let ast::Expr::Nested(inner) = tree {
-        tree = inner;
+/// The digits of a number with the minus signs before it taken in.
+fn signed_digits(tree: &ast::Expr) -> Option<String> {
+    let (mut tree, mut negative) = (tree, false);
+    loop {
+        match tree {
+            ast::Expr::Nested(inner) => tree = inner,
+            ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+                negative = !negative;
+                tree = expr;
+            }
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::Number(digits, false) => {
+                    return Some(format!("{}{digits}", if negative { "-" } else { "" }));
+                }
+                _ => return None,
+            },
+            _ => return None,
+        }
     }
-    tree
 }
 
 /// The comparison that an operator is.
@@ -85,11 +96,11 @@ pub(super) fn binary(
         BinaryOperator::AtArrow => contains(tree, left, right, depth),
         BinaryOperator::ArrowAt => contains(tree, right, left, depth),
         BinaryOperator::Question => {
-            let (value, key, reads) = jsonb_and(tree, left, right, Scalar::Text.into(), depth)?;
+            let (value, key, reads) = jsonb_and(left, right, Scalar::Text.into(), depth)?;
             Ok(known(Expr::HasKey { value, key }, Scalar::Bool, reads))
         }
         BinaryOperator::QuestionPipe | BinaryOperator::QuestionAnd => {
-            let (value, keys, reads) = jsonb_and(tree, left, right, Type::Array(Scalar::Text), depth)?;
+            let (value, keys, reads) = jsonb_and(left, right, Type::Array(Scalar::Text), depth)?;
             let all = *op == BinaryOperator::QuestionAnd;
             Ok(known(Expr::HasKeys { value, keys, all }, Scalar::Bool, reads))
         }
@@ -110,20 +121,21 @@ fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Ty
     }
     parts.push(rest);
     let mut operands = Vec::with_capacity(parts.len());
-    let mut reads = false;
+    let (mut reads, mut decided) = (false, false);
     for part in parts.into_iter().rev() {
         let typed = coerce(check(part, depth)?, Scalar::Bool.into(), part, if is_and { "AND" } else { "OR" })?;
         reads |= typed.reads;
         match typed.expr {
             // What does not change the answer is left out, what decides it is the answer.
             Expr::Constant(Value::Bool(value)) if value == is_and => {}
-            Expr::Constant(Value::Bool(value)) => {
-                return Ok(known(Expr::Constant(Value::Bool(value)), Scalar::Bool, false));
-            }
+            Expr::Constant(Value::Bool(_)) => decided = true,
             Expr::And(inner) if is_and => operands.extend(inner),
             Expr::Or(inner) if !is_and => operands.extend(inner),
             other => operands.push(other),
         }
+    }
+    if decided {
+        return Ok(known(Expr::Constant(Value::Bool(!is_and)), Scalar::Bool, false));
     }
     let expr = match (operands.len(), is_and) {
         (0, _) => Expr::Constant(Value::Bool(is_and)),
@@ -132,6 +144,17 @@ fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Ty
         (_, false) => Expr::Or(operands),
     };
     Ok(known(expr, Scalar::Bool, reads))
+}
+
+/// Refuses `a LIKE b LIKE c` and its like, which Postgres does not parse: its LIKE, BETWEEN, IN and IS do not chain.
+pub(super) fn no_chain(tree: &ast::Expr, operand: &ast::Expr) -> Result<(), Invalid> {
+    let chains = match tree {
+        ast::Expr::Like { .. } | ast::Expr::ILike { .. } | ast::Expr::Between { .. } | ast::Expr::InList { .. } => {
+            matches!(operand, ast::Expr::Like { .. } | ast::Expr::ILike { .. } | ast::Expr::Between { .. })
+        }
+        _ => matches!(operand, ast::Expr::IsDistinctFrom(..) | ast::Expr::IsNotDistinctFrom(..)),
+    };
+    if chains { Err(refused_part(tree, "these operators do not chain; use parentheses")) } else { Ok(()) }
 }
 
 /// Is this a comparison that is not in parentheses?
@@ -164,6 +187,7 @@ pub(super) fn distinct(
     negated: bool,
     depth: usize,
 ) -> Result<Typed, Invalid> {
+    no_chain(tree, left)?;
     let sides = ((check(left, depth)?, left), (check(right, depth)?, right));
     let (left, right) = comparable(tree, Comparison::Equal, sides.0, sides.1)?;
     let reads = left.reads || right.reads;
@@ -233,13 +257,12 @@ fn as_text(typed: Typed) -> Expr {
 
 /// A jsonb on the left and something of a fixed type on the right.
 fn jsonb_and(
-    tree: &ast::Expr,
     left: &ast::Expr,
     right: &ast::Expr,
     wanted: Type,
     depth: usize,
 ) -> Result<(Box<Expr>, Box<Expr>, bool), Invalid> {
-    let value = jsonb(tree, left, depth)?;
+    let value = coerce(check(left, depth)?, Scalar::Jsonb.into(), left, "this operator")?;
     let other = coerce(check(right, depth)?, wanted, right, "this operator")?;
     Ok((Box::new(value.expr), Box::new(other.expr), value.reads || other.reads))
 }
@@ -273,8 +296,10 @@ fn member(
 
 /// `#>` and `#>>`
 fn path(tree: &ast::Expr, left: &ast::Expr, right: &ast::Expr, as_text: bool, depth: usize) -> Result<Typed, Invalid> {
-    let (value, path, reads) = jsonb_and(tree, left, right, Type::Array(Scalar::Text), depth)?;
-    let expr = Expr::Path { value, path, as_text };
+    let value = jsonb(tree, left, depth)?;
+    let path = coerce(check(right, depth)?, Type::Array(Scalar::Text), right, "a path")?;
+    let reads = value.reads || path.reads;
+    let expr = Expr::Path { value: Box::new(value.expr), path: Box::new(path.expr), as_text };
     Ok(known(expr, if as_text { Scalar::Text } else { Scalar::Jsonb }, reads))
 }
 
@@ -302,13 +327,10 @@ pub(super) fn like(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
         }
         other => return Err(refused_part(other, "this is not LIKE")),
     };
-    let chains = |side: &ast::Expr| matches!(side, ast::Expr::Like { .. } | ast::Expr::ILike { .. });
     if any {
         return Err(refused_part(tree, "there is no LIKE ANY; join several LIKE with OR"));
     }
-    if chains(operand) || chains(pattern) {
-        return Err(refused_part(tree, "LIKE does not chain; use parentheses"));
-    }
+    no_chain(tree, operand)?;
     let text = |part: &ast::Expr| coerce(check(part, depth)?, Scalar::Text.into(), part, "LIKE");
     let (operand, pattern) = (text(operand)?, text(pattern)?);
     let escape = escape.as_deref().map(text).transpose()?;
