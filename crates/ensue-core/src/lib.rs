@@ -14,6 +14,7 @@
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
 //! | Does this subscription want this event? | [`condition`] |
+//! | Which of a million subscriptions want this event? | [`matching`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | What must an engine be able to do? | [`store`] |
@@ -29,6 +30,7 @@ pub mod filter;
 pub mod id;
 pub mod json;
 pub mod key;
+pub mod matching;
 pub mod plan;
 pub mod recent;
 pub mod retention;

@@ -127,6 +127,79 @@ pub(crate) enum Expr {
     },
 }
 
+impl Expr {
+    /// Shows each part directly below to `look`.
+    pub(crate) fn for_each_part<'e>(&'e self, look: &mut dyn FnMut(&'e Expr)) {
+        match self {
+            Self::Constant(_) | Self::Column(_) => {}
+            Self::And(parts) | Self::Or(parts) | Self::Coalesce(parts) | Self::Array(parts) => {
+                parts.iter().for_each(look);
+            }
+            Self::Call { function: _, arguments } => arguments.iter().for_each(look),
+            Self::Not(part) | Self::Negate(part) => look(part),
+            Self::IsNull { operand, .. } | Self::IsTruth { operand, .. } => look(operand),
+            Self::Cast { operand, .. } | Self::Fit { operand, .. } => look(operand),
+            Self::Compare { left, right, .. }
+            | Self::Distinct { left, right, .. }
+            | Self::Arithmetic { left, right, .. }
+            | Self::ConcatText(left, right)
+            | Self::ConcatJson(left, right) => {
+                look(left);
+                look(right);
+            }
+            Self::Between { operand, low, high, .. } => {
+                look(operand);
+                look(&low.expr);
+                look(&high.expr);
+            }
+            Self::In { operand, list, .. } => {
+                look(operand);
+                list.iter().for_each(|item| look(&item.expr));
+            }
+            Self::Quantified { operand, array, .. } => {
+                look(operand);
+                look(array);
+            }
+            Self::Like { operand, pattern, escape, .. } => {
+                look(operand);
+                look(pattern);
+                escape.as_deref().into_iter().for_each(look);
+            }
+            Self::Member { value, key, .. } | Self::HasKey { value, key } => {
+                look(value);
+                look(key);
+            }
+            Self::Path { value, path, .. } => {
+                look(value);
+                look(path);
+            }
+            Self::HasKeys { value, keys, .. } => {
+                look(value);
+                look(keys);
+            }
+            Self::Contains { whole, part } => {
+                look(whole);
+                look(part);
+            }
+            Self::Case { arms, otherwise } => {
+                for (when, then) in arms {
+                    look(when);
+                    look(then);
+                }
+                look(otherwise);
+            }
+            Self::CaseOf { operand, arms, otherwise } => {
+                look(operand);
+                for (when, then) in arms {
+                    look(&when.expr);
+                    look(then);
+                }
+                look(otherwise);
+            }
+        }
+    }
+}
+
 /// What an operand that is evaluated once is compared with.
 #[derive(Debug, Clone)]
 pub(crate) struct Against {

@@ -12,12 +12,13 @@
 //! | What does a condition look at? | [`row`] |
 //! | What is its value for this event? | `eval` |
 //! | How much may that cost? | `meter` |
+//! | Which parts of it can an index look up? | `terms` |
 //! | What can go wrong then? | [`failure`] |
 //! | What are the values? | [`types`], [`value`], [`numeric`], [`json`], `float`, `time`, `text_in`, `like`, `hashtext` |
 
 mod check;
-mod eval;
-mod expr;
+pub(crate) mod eval;
+pub(crate) mod expr;
 pub mod failure;
 mod float;
 mod hashtext;
@@ -29,6 +30,7 @@ mod numeric_math;
 mod part;
 pub mod row;
 mod source;
+pub(crate) mod terms;
 mod text_in;
 mod time;
 pub mod types;
@@ -45,12 +47,13 @@ use crate::error::Invalid;
 use eval::Evaluator;
 use expr::Expr;
 use row::Row;
+use terms::Terms;
 
 /// A checked condition.
 #[derive(Debug, Clone)]
 pub struct Condition {
     source: Box<str>,
-    expr: Expr,
+    terms: Terms,
 }
 
 impl Condition {
@@ -64,7 +67,7 @@ impl Condition {
     /// ```
     pub fn parse(source: &str) -> Result<Self, Invalid> {
         let expr = check::condition(&source::parse(source)?)?;
-        Ok(Self { source: source.into(), expr })
+        Ok(Self { source: source.into(), terms: Terms::of(expr) })
     }
 
     /// The text it was made from.
@@ -72,10 +75,17 @@ impl Condition {
         &self.source
     }
 
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// Does the subscription want the event? NULL is no.
+    ///
+    /// The parts of an AND are looked at in this order: equalities between event and subscription that cannot fail,
+    /// then what is about the event alone, then the rest; the first that is not true decides.
     pub fn matches(&self, event: &EventView<'_>, subscription: &SubscriptionView<'_>) -> Result<bool, Failure> {
         let row = Row { event: Some(event), subscription: Some(subscription) };
-        Ok(Evaluator::new(row).truth(&self.expr)? == Some(true))
+        self.terms.all(row)
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::error::Invalid;
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::fmt::Display;
@@ -16,6 +17,8 @@ pub const SOURCE_BYTES_MAX: usize = 16 << 10;
 pub const TOKENS_MAX: usize = 4_000;
 /// How deeply parentheses, operators and functions may be nested.
 pub const DEPTH_MAX: usize = 40;
+/// The parser's own limit, which counts a level of ours up to twice.
+const PARSER_DEPTH_MAX: usize = 2 * DEPTH_MAX + 20;
 /// How much of a part is shown in a message.
 const SHOWN_CHARS_MAX: usize = 60;
 
@@ -59,7 +62,8 @@ pub(super) fn parse(source: &str) -> Result<ast::Expr, Invalid> {
         .map_err(|error| refused(format!("cannot be read: {error}")))?;
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     check_tokens(&tokens)?;
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let tokens = tokens.into_iter().flat_map(without_sign).collect();
+    let mut parser = Parser::new(&dialect).with_recursion_limit(PARSER_DEPTH_MAX).with_tokens_with_locations(tokens);
     let expr = parser.parse_expr().map_err(|error| match error {
         ParserError::RecursionLimitExceeded => too_deep(),
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => {
@@ -72,6 +76,33 @@ pub(super) fn parse(source: &str) -> Result<ast::Expr, Invalid> {
     }
 }
 
+/// An operator that ends in a sign is two tokens, `->-1` as in Postgres, unless it has a character that no operator of
+/// SQL itself has.
+fn without_sign(token: TokenWithSpan) -> Vec<TokenWithSpan> {
+    let Token::CustomBinaryOperator(operator) = &token.token else { return vec![token] };
+    let base = operator.trim_end_matches(['+', '-']);
+    if base.is_empty() || operator.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {
+        return vec![token];
+    }
+    let spanned = |found: Token| TokenWithSpan { token: found, span: token.span };
+    match Tokenizer::new(&PostgreSqlDialect {}, base).tokenize() {
+        Ok(tokens) => {
+            let signs = operator[base.len()..].chars().map(|sign| if sign == '-' { Token::Minus } else { Token::Plus });
+            tokens.into_iter().chain(signs).map(spanned).collect()
+        }
+        Err(_) => vec![token],
+    }
+}
+
+/// May it stand before a value any number of times?
+fn is_prefix(token: &Token) -> bool {
+    match token {
+        Token::Minus | Token::Plus => true,
+        Token::Word(word) => word.keyword == Keyword::NOT,
+        _ => false,
+    }
+}
+
 fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), Invalid> {
     if tokens.is_empty() {
         return Err(refused("is empty; write `true` to get every event"));
@@ -80,11 +111,14 @@ fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), Invalid> {
         let reason = format!("has {} words and signs; at most {TOKENS_MAX} are allowed", tokens.len());
         return Err(refused(reason));
     }
-    let mut depth = 0_usize;
+    let (mut depth, mut prefixes) = (0_usize, 0_usize);
     for token in tokens {
+        prefixes = if is_prefix(&token.token) { prefixes + 1 } else { 0 };
         match &token.token {
             Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
             Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
+            Token::Word(word) if word.keyword == Keyword::CASE => depth += 1,
+            Token::Word(word) if word.keyword == Keyword::END => depth = depth.saturating_sub(1),
             Token::SemiColon => return Err(refused_part(";", "a condition is one expression, not statements")),
             Token::Placeholder(name) => {
                 return Err(refused_part(
@@ -94,7 +128,7 @@ fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), Invalid> {
             }
             _ => {}
         }
-        if depth > DEPTH_MAX {
+        if depth + prefixes > DEPTH_MAX {
             return Err(too_deep());
         }
     }

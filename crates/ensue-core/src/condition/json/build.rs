@@ -22,6 +22,27 @@ fn count(number: usize) -> Result<u32, Failure> {
     u32::try_from(number).map_err(|_| Failure::TooLarge(crate::condition::meter::VALUE_BYTES_MAX))
 }
 
+/// The node of a value that is neither jsonb nor array, as it stands inside an object. Those two have none of their own.
+pub(crate) fn of_plain<'a>(value: &'a Value<'_>) -> Node<'a> {
+    match value {
+        Value::Null | Value::Json(_) | Value::Array(_) => Node::Null,
+        Value::Bool(value) => Node::Bool(*value),
+        Value::Int4(number) => Node::Number(number.to_string().into()),
+        Value::Int8(number) => Node::Number(number.to_string().into()),
+        Value::Numeric(number) => {
+            let text = Cow::Owned(number.to_string());
+            if number.scale().is_some() { Node::Number(text) } else { Node::Text(text) }
+        }
+        Value::Float8(number) => {
+            let text = Cow::Owned(float::show(*number));
+            if number.is_finite() { Node::Number(text) } else { Node::Text(text) }
+        }
+        Value::Text(text) => Node::Text(Cow::Borrowed(text)),
+        Value::Time(micros) => Node::Text(time::show_in_json(*micros).into()),
+        Value::Uuid(uuid) => Node::Text(uuid.to_string().into()),
+    }
+}
+
 /// The jsonb of any value, as `to_jsonb` makes it.
 pub(in crate::condition) fn of_value<'a>(value: &Value<'a>, meter: &Meter) -> Result<Vec<Node<'a>>, Failure> {
     let mut nodes = Vec::with_capacity(1);
@@ -31,22 +52,16 @@ pub(in crate::condition) fn of_value<'a>(value: &Value<'a>, meter: &Meter) -> Re
 
 fn put_value<'a>(value: &Value<'a>, to: &mut Vec<Node<'a>>, meter: &Meter) -> Result<(), Failure> {
     match value {
-        Value::Null => to.push(Node::Null),
-        Value::Bool(value) => to.push(Node::Bool(*value)),
-        Value::Int4(number) => to.push(Node::Number(number.to_string().into())),
-        Value::Int8(number) => to.push(Node::Number(number.to_string().into())),
-        Value::Numeric(number) => {
-            let text = Cow::Owned(number.to_string());
-            to.push(if number.scale().is_some() { Node::Number(text) } else { Node::Text(text) });
-        }
-        Value::Float8(number) => {
-            let text = Cow::Owned(float::show(*number));
-            to.push(if number.is_finite() { Node::Number(text) } else { Node::Text(text) });
-        }
         Value::Text(text) => put_text(text.clone(), to, meter)?,
         Value::Json(json) => copy(json, to, meter)?,
-        Value::Time(micros) => to.push(Node::Text(time::show_in_json(*micros).into())),
-        Value::Uuid(uuid) => to.push(Node::Text(uuid.to_string().into())),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int4(_)
+        | Value::Int8(_)
+        | Value::Numeric(_)
+        | Value::Float8(_)
+        | Value::Time(_)
+        | Value::Uuid(_) => to.push(of_plain(value).into_owned()),
         Value::Array(elements) => {
             let head = to.len();
             to.push(Node::Null);

@@ -9,10 +9,12 @@ mod compare;
 mod parse;
 mod print;
 
+pub(crate) use build::of_plain;
 pub(super) use build::{concat, object, of_value};
 pub(super) use compare::{compare, contains, exists};
 pub(super) use parse::parse;
-pub(super) use print::{number_text, print};
+pub(crate) use print::number_text;
+pub(super) use print::print;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -69,7 +71,7 @@ impl Node<'_> {
     }
 
     /// Is it neither array nor object?
-    pub(super) fn is_scalar(&self) -> bool {
+    pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => true,
             Self::Array { .. } | Self::Object { .. } => false,
@@ -112,12 +114,12 @@ pub(super) fn items<'a>(value: &'a [Node<'a>]) -> Values<'a> {
 }
 
 /// The pairs of an object; of anything else, none.
-pub(super) fn pairs<'a>(value: &'a [Node<'a>]) -> Pairs<'a> {
+pub(crate) fn pairs<'a>(value: &'a [Node<'a>]) -> Pairs<'a> {
     Pairs(Values { rest: if matches!(value[0], Node::Object { .. }) { &value[1..] } else { &[] } })
 }
 
 /// Values that stand one after another.
-pub(super) struct Values<'a> {
+pub(crate) struct Values<'a> {
     rest: &'a [Node<'a>],
 }
 
@@ -132,7 +134,7 @@ impl<'a> Iterator for Values<'a> {
 }
 
 /// Keys with their values.
-pub(super) struct Pairs<'a>(Values<'a>);
+pub(crate) struct Pairs<'a>(Values<'a>);
 
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a str, &'a [Node<'a>]);
@@ -146,7 +148,7 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 /// The value under a key, if this is an object that has it.
-pub(super) fn field<'a>(value: &'a [Node<'a>], key: &str) -> Option<&'a [Node<'a>]> {
+pub(crate) fn field<'a>(value: &'a [Node<'a>], key: &str) -> Option<&'a [Node<'a>]> {
     for (its, found) in pairs(value) {
         match key_order(its, key) {
             Ordering::Less => {}

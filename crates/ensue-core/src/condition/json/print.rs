@@ -43,7 +43,7 @@ fn write(value: &[Node<'_>], to: &mut String) {
 }
 
 /// A number without exponent and without a minus before zero; almost always as it was written.
-pub(in crate::condition) fn number_text<'a>(number: &'a str) -> std::borrow::Cow<'a, str> {
+pub(crate) fn number_text(number: &str) -> std::borrow::Cow<'_, str> {
     if !number.starts_with("-0") && !number.contains(['e', 'E']) {
         return number.into();
     }
