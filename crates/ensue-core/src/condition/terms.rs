@@ -19,6 +19,8 @@ pub(crate) struct Terms {
     keyed: Vec<Expr>,
     /// What must be the same in event and subscription.
     pub(crate) keys: Vec<Key>,
+    /// Do the parts hold wherever the keys are the same? (Of `Leaves`, the subscription's side has a say too.)
+    pub(crate) keys_are_exact: bool,
     /// Parts about the event alone.
     of_event: Vec<Expr>,
     /// A part about the event alone that says which values it may have.
@@ -144,6 +146,17 @@ fn members_of(whole: &Expr, part: &Expr) -> Vec<Key> {
     plain.map(|(name, value)| Key::Member { event: value.clone(), whole: whole.clone(), name: name.into() }).collect()
 }
 
+/// Do the keys of a part say all that it says? An object with a jsonb or with two values under one name says more.
+fn is_exact(part: &Expr, keys: &[Key]) -> bool {
+    match part {
+        Expr::Contains { part, .. } => match &**part {
+            Expr::Call { arguments, .. } => arguments.len() == 2 * keys.len(),
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
 /// The values that a part about the event allows, if it lists them.
 fn anchor_of(part: &Expr) -> Option<Anchor> {
     let constant = |expr: &Expr| match expr {
@@ -175,11 +188,18 @@ impl Terms {
             Expr::Constant(Value::Bool(true)) => Vec::new(),
             other => vec![other],
         };
-        let mut terms =
-            Self { keyed: Vec::new(), keys: Vec::new(), of_event: Vec::new(), anchor: None, others: Vec::new() };
+        let mut terms = Self {
+            keyed: Vec::new(),
+            keys: Vec::new(),
+            keys_are_exact: true,
+            of_event: Vec::new(),
+            anchor: None,
+            others: Vec::new(),
+        };
         for part in parts {
             let keys = keys_of(&part);
             if !keys.is_empty() {
+                terms.keys_are_exact &= is_exact(&part, &keys);
                 terms.keys.extend(keys);
                 terms.keyed.push(part);
             } else if matches!(reads(&part), Reads::Event | Reads::Nothing) {
@@ -216,11 +236,6 @@ impl Terms {
     /// Do the other parts hold?
     pub(crate) fn others_hold(&self, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
         hold(&self.others, row)
-    }
-
-    /// Is every subscription's answer the same?
-    pub(crate) fn are_of_event_alone(&self) -> bool {
-        self.keyed.is_empty() && self.others.is_empty()
     }
 }
 

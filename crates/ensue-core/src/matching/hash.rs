@@ -1,7 +1,7 @@
-//! Under which number does a value go?
+//! Which bytes stand for a value, and under which number do they go?
 //!
-//! Values that are equal in a condition have the same number: `1` and `1.00` of jsonb, integers of either size. Values
-//! that differ may share one, as with every hash.
+//! Values that are equal in a condition have the same bytes, `1` and `1.00` of jsonb, integers of either size; values
+//! that differ have different ones. Bytes that differ may share a number, as with every hash, so they are compared.
 
 use crate::condition::Value;
 use crate::condition::json::{Node, number_text};
@@ -42,98 +42,88 @@ impl Hasher for Given {
     }
 }
 
+/// The bytes of the values put into it, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct KeyBytes(pub(super) Vec<u8>);
+
+impl KeyBytes {
+    fn push(&mut self, kind: u8, bytes: &[u8]) {
+        self.0.push(kind);
+        self.0.extend_from_slice(bytes);
+    }
+}
+
 /// Adds a value. Every value is led by its kind, and every text by its length.
-pub(super) fn put(hasher: &mut impl Hasher, value: &Value<'_>) {
+pub(super) fn put(to: &mut KeyBytes, value: &Value<'_>) {
     match value {
-        Value::Null => hasher.write_u8(0),
-        Value::Bool(value) => hasher.write(&[1, u8::from(*value)]),
-        Value::Int4(number) => put_whole(hasher, i64::from(*number)),
-        Value::Int8(number) => put_whole(hasher, *number),
-        Value::Numeric(number) => put_number(hasher, &number.to_string()),
+        Value::Null => to.push(0, &[]),
+        Value::Bool(value) => to.push(1, &[u8::from(*value)]),
+        Value::Int4(number) => to.push(2, &i64::from(*number).to_le_bytes()),
+        Value::Int8(number) => to.push(2, &number.to_le_bytes()),
+        Value::Numeric(number) => put_number(to, &number.to_string()),
         Value::Float8(number) => {
             // Both zeros are equal, and so are all that are no numbers.
             let number = if *number == 0.0 { 0.0 } else { *number };
-            hasher.write_u8(3);
-            hasher.write_u64(if number.is_nan() { u64::MAX } else { number.to_bits() });
+            to.push(3, &if number.is_nan() { u64::MAX } else { number.to_bits() }.to_le_bytes());
         }
-        Value::Text(text) => put_text(hasher, 4, text),
-        Value::Json(nodes) => nodes.iter().for_each(|node| put_node(hasher, node)),
-        Value::Time(micros) => {
-            hasher.write_u8(5);
-            hasher.write_i64(*micros);
-        }
-        Value::Uuid(uuid) => {
-            hasher.write_u8(6);
-            hasher.write(uuid.as_bytes());
-        }
+        Value::Text(text) => put_text(to, 4, text),
+        Value::Json(nodes) => nodes.iter().for_each(|node| put_node(to, node)),
+        Value::Time(micros) => to.push(5, &micros.to_le_bytes()),
+        Value::Uuid(uuid) => to.push(6, uuid.as_bytes()),
         Value::Array(elements) => {
-            hasher.write_u8(7);
-            hasher.write_usize(elements.len());
-            elements.iter().for_each(|element| put(hasher, element));
+            to.push(7, &elements.len().to_le_bytes());
+            elements.iter().for_each(|element| put(to, element));
         }
     }
 }
 
 /// Adds a scalar of jsonb, or the head of an array or an object.
-pub(super) fn put_node(hasher: &mut impl Hasher, node: &Node<'_>) {
+pub(super) fn put_node(to: &mut KeyBytes, node: &Node<'_>) {
     match node {
-        Node::Null => hasher.write_u8(10),
-        Node::Bool(value) => hasher.write(&[11, u8::from(*value)]),
-        Node::Number(number) => put_number(hasher, &number_text(number)),
-        Node::Text(text) => put_text(hasher, 12, text),
-        Node::Array { items, .. } => {
-            hasher.write_u8(13);
-            hasher.write_u32(*items);
-        }
-        Node::Object { pairs, .. } => {
-            hasher.write_u8(14);
-            hasher.write_u32(*pairs);
-        }
+        Node::Null => to.push(10, &[]),
+        Node::Bool(value) => to.push(11, &[u8::from(*value)]),
+        Node::Number(number) => put_number(to, &number_text(number)),
+        Node::Text(text) => put_text(to, 12, text),
+        Node::Array { items, .. } => to.push(13, &items.to_le_bytes()),
+        Node::Object { pairs, .. } => to.push(14, &pairs.to_le_bytes()),
     }
 }
 
-fn put_whole(hasher: &mut impl Hasher, number: i64) {
-    hasher.write_u8(2);
-    hasher.write_i64(number);
-}
-
-fn put_text(hasher: &mut impl Hasher, kind: u8, text: &str) {
-    hasher.write_u8(kind);
-    hasher.write_usize(text.len());
-    hasher.write(text.as_bytes());
+fn put_text(to: &mut KeyBytes, kind: u8, text: &str) {
+    to.push(kind, &text.len().to_le_bytes());
+    to.0.extend_from_slice(text.as_bytes());
 }
 
 /// A decimal number without the zeros that change nothing.
-fn put_number(hasher: &mut impl Hasher, text: &str) {
+fn put_number(to: &mut KeyBytes, text: &str) {
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
-    put_text(hasher, 15, if text == "-0" { "0" } else { text });
+    put_text(to, 15, if text == "-0" { "0" } else { text });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::hash::DefaultHasher;
 
-    fn hashed(value: &Value<'_>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        put(&mut hasher, value);
-        hasher.finish()
+    fn bytes(value: &Value<'_>) -> Vec<u8> {
+        let mut bytes = KeyBytes::default();
+        put(&mut bytes, value);
+        bytes.0
     }
 
-    fn node(text: &str) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        put_node(&mut hasher, &Node::Number(text.into()));
-        hasher.finish()
+    fn node(text: &str) -> Vec<u8> {
+        let mut bytes = KeyBytes::default();
+        put_node(&mut bytes, &Node::Number(text.into()));
+        bytes.0
     }
 
     #[test]
-    fn what_is_equal_has_one_number() {
-        assert_eq!(hashed(&Value::Int4(5)), hashed(&Value::Int8(5)));
-        assert_eq!(hashed(&Value::Float8(0.0)), hashed(&Value::Float8(-0.0)));
+    fn what_is_equal_has_the_same_bytes() {
+        assert_eq!(bytes(&Value::Int4(5)), bytes(&Value::Int8(5)));
+        assert_eq!(bytes(&Value::Float8(0.0)), bytes(&Value::Float8(-0.0)));
         for (a, b) in [("1", "1.00"), ("1e3", "1000"), ("-0", "0"), ("-0.0", "0"), ("100", "1e2"), ("1.50", "1.5")] {
             assert_eq!(node(a), node(b), "{a} and {b}");
         }
         assert_ne!(node("100"), node("1"));
-        assert_ne!(hashed(&Value::Text("1".into())), node("1"));
+        assert_ne!(bytes(&Value::Text("1".into())), node("1"));
     }
 }

@@ -4,14 +4,14 @@
 //! condition names the values of something (`e.topic = 'order.paid'`) stands under them; all others are always asked.
 
 use super::entry::{Entry, Slot};
-use super::hash::{HashedMap, put};
+use super::hash::{HashedMap, KeyBytes, put};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
 use crate::condition::row::Row;
 use crate::condition::{EventView, Failure, Value};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use uuid::Uuid;
 
 /// The place of an entry.
@@ -169,15 +169,16 @@ impl Index {
         }
     }
 
-    fn hash(&self, value: &Value<'_>) -> u64 {
-        let mut hasher = self.keys.build_hasher();
-        put(&mut hasher, value);
-        hasher.finish()
+    fn hash(&self, value: &Value<'_>, bytes: &mut KeyBytes) -> u64 {
+        bytes.0.clear();
+        put(bytes, value);
+        self.keys.hash_one(&bytes.0)
     }
 
     /// The hashes of some values, each once.
     fn hashes(&self, values: &[Value<'_>]) -> Vec<u64> {
-        let mut hashes: Vec<u64> = values.iter().map(|value| self.hash(value)).collect();
+        let mut bytes = KeyBytes::default();
+        let mut hashes: Vec<u64> = values.iter().map(|value| self.hash(value, &mut bytes)).collect();
         hashes.sort_unstable();
         hashes.dedup();
         hashes
@@ -197,14 +198,15 @@ impl Index {
             found.matched.extend(receiver);
             return;
         }
+        let mut bytes = KeyBytes(Vec::with_capacity(64));
         for at in &self.always {
-            self.ask(*at, event, found);
+            self.ask(*at, event, &mut bytes, found);
         }
         for table in &self.anchors {
             let row = Row { event: Some(event), subscription: None };
             let Ok(value) = Evaluator::new(row).value(&table.event) else { continue };
-            for at in table.by_value.get(&self.hash(&value)).into_iter().flatten() {
-                self.ask(*at, event, found);
+            for at in table.by_value.get(&self.hash(&value, &mut bytes)).into_iter().flatten() {
+                self.ask(*at, event, &mut bytes, found);
             }
         }
         if self.by_topic.is_empty() {
@@ -214,21 +216,17 @@ impl Index {
         let ends = topic.match_indices('.').map(|(dot, _)| dot).chain([topic.len()]);
         for end in ends {
             for at in self.by_topic.get(&topic[..end]).into_iter().flatten() {
-                self.ask(*at, event, found);
+                self.ask(*at, event, &mut bytes, found);
             }
         }
     }
 
-    fn ask<'i>(&'i self, at: EntrySlot, event: &EventView<'_>, found: &mut Found<'i>) {
+    fn ask<'i>(&'i self, at: EntrySlot, event: &EventView<'_>, bytes: &mut KeyBytes, found: &mut Found<'i>) {
         let Some(entry) = &self.entries[at] else { return };
-        entry.matches(
-            event,
-            &self.keys,
-            |slot| self.subscription_at(slot),
-            |subscription, answer| match answer {
-                Ok(()) => found.matched.push(subscription),
-                Err(failure) => found.failed.push((subscription, failure)),
-            },
-        );
+        let say = |subscription, answer| match answer {
+            Ok(()) => found.matched.push(subscription),
+            Err(failure) => found.failed.push((subscription, failure)),
+        };
+        entry.matches(event, &self.keys, bytes, |slot| self.subscription_at(slot), say);
     }
 }

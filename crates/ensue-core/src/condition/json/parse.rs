@@ -10,6 +10,8 @@ use crate::condition::types::Scalar;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+/// Objects of up to so many pairs are put in order where they are.
+const SMALL_PAIRS_MAX: u32 = 12;
 /// Numbers without an exponent and up to this length need no look at how many digits they have.
 const NUMBER_BYTES_PLAIN: usize = 400;
 
@@ -127,11 +129,39 @@ impl<'a> Parser<'a, '_> {
             }
         }
         if !in_order {
-            pairs = self.put_in_order(head + 1);
+            pairs = if pairs <= SMALL_PAIRS_MAX { self.insert_in_order(head + 1) } else { self.put_in_order(head + 1) };
         }
         let nodes = u32::try_from(self.nodes.len() - head - 1).ok()?;
         self.nodes[head] = Node::Object { pairs, nodes };
         Some(())
+    }
+
+    /// The same as [`Self::put_in_order`] for few pairs, by moving each one to its place.
+    fn insert_in_order(&mut self, first: usize) -> u32 {
+        let (mut pairs, mut at) = (0, first);
+        while at < self.nodes.len() {
+            let span = 1 + self.nodes[at + 1].span();
+            let (mut place, mut replaced) = (first, 0);
+            while place < at {
+                let before = 1 + self.nodes[place + 1].span();
+                match (&self.nodes[place], &self.nodes[at]) {
+                    (Node::Text(its), Node::Text(key)) => match key_order(its, key) {
+                        Ordering::Less => place += before,
+                        Ordering::Equal => {
+                            replaced = before;
+                            break;
+                        }
+                        Ordering::Greater => break,
+                    },
+                    _ => break,
+                }
+            }
+            self.nodes[place..at + span].rotate_right(span);
+            self.nodes.drain(place + span..place + span + replaced);
+            at += span - replaced;
+            pairs += u32::from(replaced == 0);
+        }
+        pairs
     }
 
     /// Sorts the pairs that begin at `first` and keeps the last of those with one key. Says how many are left.
@@ -292,6 +322,10 @@ mod tests {
         for (text, expected) in [
             (r#"{"bb":1,"a":2,"bb":3,"c":{}}"#, r#"{"a": 2, "c": {}, "bb": 3}"#),
             (r#"{"z":{"y":1,"x":[{"b":1,"a":2}]},"a":0}"#, r#"{"a": 0, "z": {"x": [{"a": 2, "b": 1}], "y": 1}}"#),
+            (
+                r#"{"m":1,"l":1,"k":1,"j":1,"i":1,"h":1,"g":1,"f":1,"e":1,"d":1,"c":1,"b":{"b":1,"a":2},"a":1,"m":[2,3]}"#,
+                r#"{"a": 1, "b": {"a": 2, "b": 1}, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1, "j": 1, "k": 1, "l": 1, "m": [2, 3]}"#,
+            ),
             (" [ 1 , 2.50 , -0 , 1e3 , -0.0 ] ", "[1, 2.50, 0, 1000, 0.0]"),
             (r#""\u00e4\ud83d\ude00\n\"\/\u0001""#, "\"ä😀\\n\\\"/\\u0001\""),
             ("null", "null"),
