@@ -269,7 +269,8 @@ impl Expressions {
             1 => {
                 let (low, high) = (kind_of(self), kind_of(self));
                 let (low, high) = (self.operand(low, depth), self.operand(high, depth));
-                format!("{operand} {not}BETWEEN {low} AND {high}")
+                // The parser takes no comparison without parentheses here, where Postgres would.
+                format!("{operand} {not}BETWEEN ({low}) AND {high}")
             }
             _ => {
                 let (op, all) = (self.pick(&["=", "<>", "<", ">="]), self.pick(&["ANY", "ALL", "SOME"]));

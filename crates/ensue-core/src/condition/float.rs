@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::numeric::Numeric;
 use super::types::Scalar;
+use num_bigint::BigInt;
 use std::cmp::Ordering;
 
 const OUT_OF_RANGE: Failure = Failure::OutOfRange(super::types::Type::Scalar(Scalar::Float8));
@@ -34,7 +35,7 @@ pub fn show(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.into();
     }
-    let scientific = format!("{number:e}");
+    let scientific = shortest(number);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..15).contains(&exponent) {
@@ -42,6 +43,41 @@ pub fn show(number: f64) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// The shortest text with an exponent that lies nearer to the number than to any other.
+fn shortest(number: f64) -> String {
+    let mut text = format!("{number:e}");
+    let mut digits = text.bytes().take_while(|byte| *byte != b'e').filter(u8::is_ascii_digit).count();
+    while is_between_two(number, &text) && digits < f64::DIGITS as usize + 2 {
+        text = format!("{number:.digits$e}");
+        digits += 1;
+    }
+    text
+}
+
+/// Does the text lie exactly between the number and one beside it? It reads back as the number, whose last bit is 0, but
+/// Postgres writes one digit more. Only whole numbers of more than 53 bits come so close to a short text.
+fn is_between_two(number: f64, scientific: &str) -> bool {
+    const MANTISSA_BITS: u32 = 52;
+    let bits = number.abs().to_bits();
+    let (power, fraction) = (bits >> MANTISSA_BITS, bits & ((1 << MANTISSA_BITS) - 1));
+    let Some(shift) = power.checked_sub(u64::from(1_023 + MANTISSA_BITS)).filter(|shift| *shift > 0) else {
+        return false;
+    };
+    let Some((mantissa, exponent)) = scientific.trim_start_matches('-').split_once('e') else { return false };
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let (Ok(exponent), Ok(text)) = (exponent.parse::<i64>(), digits.parse::<BigInt>()) else { return false };
+    // Both as whole numbers of the same, perhaps finer, unit.
+    let zeros = exponent + 1 - digits.len() as i64;
+    let ten_to = |power: i64| BigInt::from(10).pow(u32::try_from(power.max(0)).unwrap_or(0));
+    let (text, unit) = (text * ten_to(zeros), ten_to(-zeros));
+    let step = (BigInt::from(1) << shift) * &unit;
+    let value = (BigInt::from((1_u64 << MANTISSA_BITS) | fraction) << shift) * &unit;
+    // Below a power of two the numbers stand twice as close.
+    let gap = if text < value && fraction == 0 { step.clone() / 2 } else { step };
+    let distance = if text < value { value - text } else { text - value };
+    distance * 2 == gap
 }
 
 /// The total order of Postgres: NaN equals itself and is above everything; both zeros are equal.
@@ -119,6 +155,13 @@ mod tests {
             (0.0001, "0.0001"),
             (123_456_789_012_345_678.0, "1.2345678901234568e+17"),
             (-0.0, "-0"),
+            (18_446_744_073_709_552.0, "1.8446744073709552e+16"),
+            (9_007_199_254_740_992.0, "9.007199254740992e+15"),
+            (1e22, "1e+22"),
+            (1e23, "9.999999999999999e+22"),
+            (2_f64.powi(70), "1.1805916207174113e+21"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
             (1.5, "1.5"),
             (1e300, "1e+300"),
             (f64::NAN, "NaN"),

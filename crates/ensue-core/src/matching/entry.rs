@@ -1,6 +1,6 @@
 //! Who of one entry wants the event?
 
-use super::hash::{HashedMap, KeyBytes, put, put_node};
+use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_node};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
@@ -25,6 +25,8 @@ type Way = Box<[Box<str>]>;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) want: Want,
+    /// The form of its keys on the event's side, which other entries may share; none if its shapes differ in it.
+    form: Option<usize>,
     shapes: Vec<Shape>,
     pub(super) count: usize,
 }
@@ -43,7 +45,7 @@ struct Shape {
 #[derive(Debug)]
 struct Candidate {
     slot: Slot,
-    key: Box<[u8]>,
+    key: KeptKey,
 }
 
 /// Those under one hash: almost always one.
@@ -90,7 +92,7 @@ struct Place {
     ways: Vec<Vec<Way>>,
     exact: bool,
     hash: u64,
-    key: Box<[u8]>,
+    key: KeptKey,
 }
 
 /// The value of a part of a key, which never fails. Beyond its budget it counts as unknown.
@@ -99,8 +101,21 @@ fn value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
 }
 
 impl Entry {
-    pub(super) fn new(want: Want) -> Self {
-        Self { want, shapes: Vec::new(), count: 0 }
+    pub(super) fn new(want: Want, form: Option<usize>) -> Self {
+        Self { want, form, shapes: Vec::new(), count: 0 }
+    }
+
+    /// What tells the forms of keys apart; none where the subscription's params decide.
+    pub(super) fn form_of(want: &Want) -> Option<String> {
+        let mut form = String::new();
+        for key in &want.condition.terms().keys {
+            match key {
+                Key::Equal { event, subscription: _ } => form.push_str(&format!("= {event:?};")),
+                Key::Member { event, whole: _, name: _ } => form.push_str(&format!("@> {event:?};")),
+                Key::Leaves { .. } => return None,
+            }
+        }
+        Some(form)
     }
 
     /// Where a subscription goes; none if it can never match, because its side of an equality is NULL.
@@ -135,7 +150,7 @@ impl Entry {
             }
         }
         let hash = keys.hash_one(&bytes.0);
-        Some(Place { ways: all_ways, exact, hash, key: if exact { bytes.0.into() } else { Box::default() } })
+        Some(Place { ways: all_ways, exact, hash, key: KeptKey::new(if exact { &bytes.0 } else { &[] }) })
     }
 
     fn shape_at(&self, place: &Place) -> Option<usize> {
@@ -176,7 +191,6 @@ impl Entry {
     fn key(&self, shape: &Shape, event: &EventView<'_>, bytes: &mut KeyBytes) -> Option<()> {
         let row = Row { event: Some(event), subscription: None };
         let mut ways = shape.ways.iter();
-        bytes.0.clear();
         for key in &self.want.condition.terms().keys {
             match key {
                 Key::Equal { event, subscription: _ } => match value(event, row) {
@@ -203,7 +217,7 @@ impl Entry {
         &self,
         event: &EventView<'_>,
         keys: &RandomState,
-        bytes: &mut KeyBytes,
+        event_keys: &mut EventKeys,
         subscription_at: impl Fn(Slot) -> Option<&'i Subscription>,
         mut say: impl FnMut(&'i Subscription, Result<(), Failure>),
     ) {
@@ -211,10 +225,15 @@ impl Entry {
         // The same for all, so asked once, and only if there is a candidate.
         let mut of_event: Option<Result<bool, Failure>> = None;
         for shape in &self.shapes {
-            let Some(()) = self.key(shape, event, bytes) else { continue };
-            let Some(bucket) = shape.buckets.get(&keys.hash_one(&bytes.0)) else { continue };
+            let write = |bytes: &mut KeyBytes| self.key(shape, event, bytes);
+            let key = match self.form {
+                Some(form) => event_keys.get(form, keys, write),
+                None => event_keys.once(keys, write),
+            };
+            let Some((key, hash)) = key else { continue };
+            let Some(bucket) = shape.buckets.get(&hash) else { continue };
             for candidate in bucket.candidates() {
-                if shape.exact && *candidate.key != *bytes.0 {
+                if shape.exact && candidate.key.bytes() != key {
                     continue;
                 }
                 let Some(subscription) = subscription_at(candidate.slot) else { continue };

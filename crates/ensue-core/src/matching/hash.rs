@@ -53,6 +53,106 @@ impl KeyBytes {
     }
 }
 
+/// The keys of one event, each written once however many entries ask for it.
+#[derive(Debug, Default)]
+pub(super) struct EventKeys {
+    /// Which event this is, so that what was written for another is known as such.
+    event: u64,
+    written: Vec<Written>,
+    bytes: KeyBytes,
+    /// Up to here the bytes are kept for others; what follows is overwritten.
+    kept: usize,
+}
+
+/// A key of an event that is longer than this is written again for each who asks, so that a large event needs no more
+/// room than its largest key.
+const KEPT_BYTES_MAX: usize = 1 << 10;
+
+/// What is known about one form of key.
+#[derive(Debug, Clone, Default)]
+struct Written {
+    event: u64,
+    /// Where its bytes are, and their hash; none if nobody can have that key.
+    place: Option<(std::ops::Range<usize>, u64)>,
+}
+
+impl EventKeys {
+    /// Forgets the keys of the event before.
+    pub(super) fn next_event(&mut self) {
+        self.event += 1;
+        self.kept = 0;
+    }
+
+    /// The bytes and the hash of a key in this form; `write` is asked once per event.
+    pub(super) fn get(
+        &mut self,
+        form: usize,
+        keys: &impl BuildHasher,
+        write: impl FnOnce(&mut KeyBytes) -> Option<()>,
+    ) -> Option<(&[u8], u64)> {
+        if self.written.len() <= form {
+            self.written.resize(form + 1, Written::default());
+        }
+        if self.written[form].event == self.event {
+            let (range, hash) = self.written[form].place.clone()?;
+            return Some((&self.bytes.0[range], hash));
+        }
+        let start = self.kept;
+        let Some((key, hash)) = self.once(keys, write) else {
+            self.written[form] = Written { event: self.event, place: None };
+            return None;
+        };
+        let end = start + key.len();
+        if key.len() <= KEPT_BYTES_MAX {
+            self.kept = end;
+            self.written[form] = Written { event: self.event, place: Some((start..end, hash)) };
+        }
+        Some((&self.bytes.0[start..end], hash))
+    }
+
+    /// The bytes and the hash of a key that is written for one alone.
+    pub(super) fn once(
+        &mut self,
+        keys: &impl BuildHasher,
+        write: impl FnOnce(&mut KeyBytes) -> Option<()>,
+    ) -> Option<(&[u8], u64)> {
+        self.bytes.0.truncate(self.kept);
+        write(&mut self.bytes)?;
+        let bytes = &self.bytes.0[self.kept..];
+        Some((bytes, keys.hash_one(bytes)))
+    }
+}
+
+/// The bytes of a key, kept: short ones without a place of their own.
+#[derive(Debug)]
+pub(super) enum Key {
+    Short { length: u8, bytes: [u8; SHORT_MAX] },
+    Long(Box<[u8]>),
+}
+
+/// So that a key takes no more room than the pointer to a long one and what goes with it.
+const SHORT_MAX: usize = 22;
+
+impl Key {
+    pub(super) fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_MAX];
+        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(room), Ok(length)) => {
+                room.copy_from_slice(key);
+                Self::Short { length, bytes }
+            }
+            (None, _) | (_, Err(_)) => Self::Long(key.into()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// Adds a value. Every value is led by its kind, and every text by its length.
 pub(super) fn put(to: &mut KeyBytes, value: &Value<'_>) {
     match value {
@@ -90,7 +190,7 @@ pub(super) fn put_node(to: &mut KeyBytes, node: &Node<'_>) {
 }
 
 fn put_text(to: &mut KeyBytes, kind: u8, text: &str) {
-    to.push(kind, &text.len().to_le_bytes());
+    to.push(kind, &u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
     to.0.extend_from_slice(text.as_bytes());
 }
 
@@ -114,6 +214,14 @@ mod tests {
         let mut bytes = KeyBytes::default();
         put_node(&mut bytes, &Node::Number(text.into()));
         bytes.0
+    }
+
+    #[test]
+    fn keys_of_every_length_are_kept() {
+        for length in [0, 1, SHORT_MAX, SHORT_MAX + 1, 1_000] {
+            let bytes = vec![7; length];
+            assert_eq!(Key::new(&bytes).bytes(), bytes);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! condition names the values of something (`e.topic = 'order.paid'`) stands under them; all others are always asked.
 
 use super::entry::{Entry, Slot};
-use super::hash::{HashedMap, KeyBytes, put};
+use super::hash::{EventKeys, HashedMap, KeyBytes, put};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
@@ -26,6 +26,8 @@ pub struct Index {
     free: Vec<Slot>,
     by_id: HashMap<Uuid, Slot>,
     entries: Vec<Option<Entry>>,
+    /// The forms that keys have on the event's side, by number.
+    forms: HashMap<String, usize>,
     by_want: HashMap<(Option<Box<str>>, Box<str>), EntrySlot>,
     by_topic: HashMap<Box<str>, Vec<EntrySlot>>,
     anchors: Vec<AnchorTable>,
@@ -54,6 +56,8 @@ pub struct Found<'i> {
     pub matched: Vec<&'i Subscription>,
     /// Those whose condition has no answer for it, with the reason. They do not get it; everybody else does.
     pub failed: Vec<(&'i Subscription, Failure)>,
+    /// Room that is used again for the next event.
+    keys: EventKeys,
 }
 
 impl Index {
@@ -114,7 +118,11 @@ impl Index {
             self.entries.push(None);
             self.entries.len() - 1
         });
-        self.entries[at] = Some(Entry::new(want.clone()));
+        let form = Entry::form_of(want).map(|form| {
+            let next = self.forms.len();
+            *self.forms.entry(form).or_insert(next)
+        });
+        self.entries[at] = Some(Entry::new(want.clone(), form));
         self.by_want.insert(Self::name_of(want), at);
         match (&want.topic, &want.condition.terms().anchor) {
             (Some(topic), _) => self.by_topic.entry(topic.as_str().into()).or_default().push(at),
@@ -193,20 +201,24 @@ impl Index {
     pub fn matches<'i>(&'i self, event: &EventView<'_>, found: &mut Found<'i>) {
         found.matched.clear();
         found.failed.clear();
+        found.keys.next_event();
         if let Some(to) = event.event().to {
             let receiver = self.by_id.get(&to).and_then(|slot| self.subscription_at(*slot));
             found.matched.extend(receiver);
             return;
         }
-        let mut bytes = KeyBytes(Vec::with_capacity(64));
         for at in &self.always {
-            self.ask(*at, event, &mut bytes, found);
+            self.ask(*at, event, found);
         }
         for table in &self.anchors {
             let row = Row { event: Some(event), subscription: None };
-            let Ok(value) = Evaluator::new(row).value(&table.event) else { continue };
-            for at in table.by_value.get(&self.hash(&value, &mut bytes)).into_iter().flatten() {
-                self.ask(*at, event, &mut bytes, found);
+            let write = |bytes: &mut KeyBytes| {
+                put(bytes, &Evaluator::new(row).value(&table.event).ok()?);
+                Some(())
+            };
+            let Some((_, hash)) = found.keys.once(&self.keys, write) else { continue };
+            for at in table.by_value.get(&hash).into_iter().flatten() {
+                self.ask(*at, event, found);
             }
         }
         if self.by_topic.is_empty() {
@@ -216,17 +228,18 @@ impl Index {
         let ends = topic.match_indices('.').map(|(dot, _)| dot).chain([topic.len()]);
         for end in ends {
             for at in self.by_topic.get(&topic[..end]).into_iter().flatten() {
-                self.ask(*at, event, &mut bytes, found);
+                self.ask(*at, event, found);
             }
         }
     }
 
-    fn ask<'i>(&'i self, at: EntrySlot, event: &EventView<'_>, bytes: &mut KeyBytes, found: &mut Found<'i>) {
+    fn ask<'i>(&'i self, at: EntrySlot, event: &EventView<'_>, found: &mut Found<'i>) {
         let Some(entry) = &self.entries[at] else { return };
+        let Found { matched, failed, keys } = found;
         let say = |subscription, answer| match answer {
-            Ok(()) => found.matched.push(subscription),
-            Err(failure) => found.failed.push((subscription, failure)),
+            Ok(()) => matched.push(subscription),
+            Err(failure) => failed.push((subscription, failure)),
         };
-        entry.matches(event, &self.keys, bytes, |slot| self.subscription_at(slot), say);
+        entry.matches(event, &self.keys, keys, |slot| self.subscription_at(slot), say);
     }
 }

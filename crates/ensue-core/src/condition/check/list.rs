@@ -58,6 +58,9 @@ pub(super) fn between(
     depth: usize,
 ) -> Result<Typed, Invalid> {
     operator::no_chain(tree, operand_tree)?;
+    if matches!(low_tree, ast::Expr::UnaryOp { op: ast::UnaryOperator::Not, .. }) {
+        return Err(refused_part(tree, "put parentheses around NOT after BETWEEN"));
+    }
     let operand = check(operand_tree, depth)?;
     let (low, high) = (check(low_tree, depth)?, check(high_tree, depth)?);
     let reads = operand.reads || low.reads || high.reads;
@@ -126,6 +129,7 @@ pub(super) fn quantified(
     let Some(op) = operator::comparison(op) else {
         return Err(refused_part(tree, "only = <> < <= > >= go with ANY and ALL"));
     };
+    operator::no_comparison(tree, left)?;
     let (operand, array) = (check(left, depth)?, check(right, depth)?);
     let element = match array.kind {
         Kind::Literal => Kind::Literal,

@@ -157,9 +157,14 @@ pub(super) fn no_chain(tree: &ast::Expr, operand: &ast::Expr) -> Result<(), Inva
     if chains { Err(refused_part(tree, "these operators do not chain; use parentheses")) } else { Ok(()) }
 }
 
-/// Is this a comparison that is not in parentheses?
-fn is_bare_comparison(tree: &ast::Expr) -> bool {
-    matches!(tree, ast::Expr::BinaryOp { op, .. } if comparison(op).is_some())
+/// Refuses `a = b = c`: an operand that is itself a comparison needs parentheses.
+pub(super) fn no_comparison(tree: &ast::Expr, operand: &ast::Expr) -> Result<(), Invalid> {
+    match operand {
+        ast::Expr::BinaryOp { op, .. } if comparison(op).is_some() => {
+            Err(refused_part(tree, "comparisons do not chain; use AND, or parentheses"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn compare(
@@ -169,9 +174,8 @@ fn compare(
     right: &ast::Expr,
     depth: usize,
 ) -> Result<Typed, Invalid> {
-    if is_bare_comparison(left) || is_bare_comparison(right) {
-        return Err(refused_part(tree, "comparisons do not chain; use AND, or parentheses"));
-    }
+    no_comparison(tree, left)?;
+    no_comparison(tree, right)?;
     let sides = ((check(left, depth)?, left), (check(right, depth)?, right));
     let (left, right) = comparable(tree, op, sides.0, sides.1)?;
     let reads = left.reads || right.reads;
@@ -247,7 +251,7 @@ fn concat(tree: &ast::Expr, left: &ast::Expr, right: &ast::Expr, depth: usize) -
 fn as_text(typed: Typed) -> Expr {
     match typed.kind {
         Kind::Literal => typed.expr,
-        Kind::Known(from) if from == Type::Scalar(Scalar::Text) => typed.expr,
+        Kind::Known(Type::Scalar(Scalar::Text)) => typed.expr,
         Kind::Known(from) => {
             let expr = Expr::Cast { operand: Box::new(typed.expr), from, to: Scalar::Text.into() };
             known(expr, Scalar::Text, typed.reads).expr

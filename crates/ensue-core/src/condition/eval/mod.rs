@@ -7,6 +7,7 @@ mod arithmetic;
 mod call;
 mod cast;
 mod compare;
+mod direct;
 mod jsonb;
 
 pub(super) use cast::from_text;
@@ -144,6 +145,12 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
 
     /// The value of a boolean expression; none is unknown.
     pub(crate) fn truth(&self, expr: &'a Expr) -> Result<Option<bool>, Failure> {
+        if let Expr::Compare { op, left, right } = expr {
+            self.meter.steps(1)?;
+            if let Some(truth) = self.compare_in_place(*op, left, right)? {
+                return Ok(truth);
+            }
+        }
         match self.value(expr)? {
             Value::Bool(value) => Ok(Some(value)),
             _ => Ok(None),

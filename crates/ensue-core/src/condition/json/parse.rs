@@ -158,7 +158,7 @@ impl<'a> Parser<'a, '_> {
             }
             self.nodes[place..at + span].rotate_right(span);
             self.nodes.drain(place + span..place + span + replaced);
-            at += span - replaced;
+            at = at + span - replaced;
             pairs += u32::from(replaced == 0);
         }
         pairs
@@ -329,6 +329,7 @@ mod tests {
             (" [ 1 , 2.50 , -0 , 1e3 , -0.0 ] ", "[1, 2.50, 0, 1000, 0.0]"),
             (r#""\u00e4\ud83d\ude00\n\"\/\u0001""#, "\"ä😀\\n\\\"/\\u0001\""),
             ("null", "null"),
+            (r#"{"b":0,"a":[1,2,3,4],"a":1,"b":{"c":[]}}"#, r#"{"a": 1, "b": {"c": []}}"#),
             ("{\"a\":1,\"a\":1,\"a\":2}", "{\"a\": 2}"),
         ] {
             assert_eq!(shown(text).as_deref(), Some(expected), "{text}");
