@@ -106,6 +106,8 @@ fn comparisons_follow_the_types() {
         ("e.seq NOT BETWEEN 1 AND 41", "true"),
         ("e.topic IN ('a', 'order.paid')", "true"),
         ("e.seq NOT IN (1, 2.5)", "true"),
+        ("9007199254740993 IN (9007199254740992, 0.5::float8)", "true"),
+        ("9007199254740993 IN (9007199254740992)", "false"),
         ("e.topic = ANY (ARRAY['a', 'order.paid'])", "true"),
         ("e.seq = ANY ('{41,42}')", "true"),
         ("e.seq > ALL (ARRAY[1, 2])", "true"),

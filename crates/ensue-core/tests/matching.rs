@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// Conditions of every kind: with keys, with anchors, with parts that fail, with none of them.
-const CONDITIONS: [&str; 24] = [
+const CONDITIONS: [&str; 25] = [
     "true",
     "NULL",
     "e.topic = 'order.paid'",
@@ -21,6 +21,7 @@ const CONDITIONS: [&str; 24] = [
     "s.params @> jsonb_build_object('topic', e.topic)",
     "s.params @> jsonb_build_object('topic', e.topic, 'object', e.object)",
     "s.params @> jsonb_build_object('n', e.payload->'n')",
+    "s.params @> jsonb_build_object('topic', e.topic, 'n', e.payload->'n')",
     "s.params @> jsonb_build_object('n', e.seq)",
     "s.params @> jsonb_build_object('topic', 'x', 'topic', e.topic)",
     "s.params @> jsonb_build_object('topic', e.topic, 'n', (e.payload->>'n')::int)",

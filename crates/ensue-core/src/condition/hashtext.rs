@@ -64,6 +64,12 @@ mod tests {
     fn the_numbers_are_those_of_postgres() {
         assert_eq!(hashtext(""), -1_477_818_771);
         assert_eq!(hashtext("abc"), -785_388_649);
+        // Every length of what is left after blocks of twelve.
+        assert_eq!(hashtext("order:123"), -1_161_390_427);
+        assert_eq!(hashtext("order:1234"), 1_743_799_774);
+        assert_eq!(hashtext("order:12345"), 3_264_878);
+        assert_eq!(hashtext("twelve bytes"), 652_846_557);
+        assert_eq!(hashtext("twelve bytes and eleven"), -174_433_991);
         assert_eq!(hashtext("hello world, this is long enough"), 205_434_105);
     }
 }
