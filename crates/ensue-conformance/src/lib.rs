@@ -21,8 +21,10 @@
 //! | Does an engine answer as the model does, whatever it is asked? | [`random`] |
 //! | Was anything lost, doubled, reordered or forked? | [`history`] |
 //! | Do two JSON texts mean the same? | [`meaning`] |
+//! | Which conditions are worth comparing with Postgres? | [`conditions`] |
 //! | Where does a test get a Postgres from? | [`postgres`] |
 
+pub mod conditions;
 pub mod factory;
 pub mod history;
 pub mod meaning;

@@ -15,6 +15,8 @@
 //! | Which events does a reader want? | [`filter`] |
 //! | May a receiver apply this event now? | [`sequencer`] |
 //! | Where does an engine read the time? | [`clock`] |
+//! | Does this subscription want this event? | [`condition`] |
+//! | Which of a million subscriptions want this event? | [`matching`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | What must an engine be able to do? | [`store`] |
@@ -22,6 +24,7 @@
 
 pub mod chain;
 pub mod clock;
+pub mod condition;
 pub mod error;
 pub mod event;
 pub mod filter;
@@ -29,6 +32,7 @@ pub mod id;
 pub mod json;
 mod json_scan;
 pub mod key;
+pub mod matching;
 pub mod plan;
 pub mod recent;
 pub mod retention;

@@ -1,0 +1,109 @@
+//! Does this subscription want this event?
+//!
+//! A condition is an SQL expression over the event `e` and the subscription `s`, with Postgres' meaning under collation C
+//! and in UTC. It is parsed and checked once, when somebody subscribes; from then on it is a tree that is evaluated
+//! in process, in bounded time, and that cannot do anything but answer. Nothing of it ever becomes part of a query.
+//!
+//! | question | file |
+//! |---|---|
+//! | Is this text an SQL expression of a reasonable size? | `source` |
+//! | Does the expression make sense, and of which type are its parts? | `check` |
+//! | What is a condition, once it is checked? | `expr` |
+//! | What does a condition look at? | [`row`] |
+//! | What is its value for this event? | `eval` |
+//! | How much may that cost? | `meter` |
+//! | Which parts of it can an index look up? | `terms` |
+//! | What can go wrong then? | [`failure`] |
+//! | What are the values? | [`types`], [`value`], [`numeric`], [`json`], `float`, `time`, `text_in`, `like`, `hashtext` |
+
+mod check;
+pub(crate) mod eval;
+pub(crate) mod expr;
+pub mod failure;
+mod float;
+mod hashtext;
+pub mod json;
+mod like;
+mod meter;
+pub mod numeric;
+mod numeric_math;
+mod part;
+pub mod row;
+mod source;
+pub(crate) mod terms;
+mod text_in;
+mod time;
+pub mod types;
+pub mod value;
+
+pub use failure::Failure;
+pub use meter::{STEPS_MAX, VALUE_BYTES_MAX};
+pub use part::Part;
+pub use row::{EventView, SubscriptionView};
+pub use source::{DEPTH_MAX, SOURCE_BYTES_MAX, TOKENS_MAX};
+pub use value::Value;
+
+use crate::error::Invalid;
+use eval::Evaluator;
+use expr::Expr;
+use row::Row;
+use terms::Terms;
+
+/// A checked condition.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    source: Box<str>,
+    terms: Terms,
+}
+
+impl Condition {
+    /// Parses and checks a condition. A refusal names the part and says what to write instead.
+    ///
+    /// ```
+    /// use ensue_core::condition::Condition;
+    /// assert!(Condition::parse("e.topic = 'order.paid' AND (e.payload->>'total')::numeric > 100").is_ok());
+    /// let refusal = Condition::parse("e.tpoic = 'order.paid'").unwrap_err();
+    /// assert!(refusal.to_string().contains("e.tpoic"));
+    /// ```
+    pub fn parse(source: &str) -> Result<Self, Invalid> {
+        let expr = check::condition(&source::parse(source)?)?;
+        Ok(Self { source: source.into(), terms: Terms::of(expr) })
+    }
+
+    /// The text it was made from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Does the subscription want the event? NULL is no.
+    ///
+    /// The parts of an AND are looked at in this order: equalities between event and subscription that cannot fail,
+    /// then what is about the event alone, then the rest; the first that is not true decides.
+    pub fn matches(&self, event: &EventView<'_>, subscription: &SubscriptionView<'_>) -> Result<bool, Failure> {
+        let row = Row { event: Some(event), subscription: Some(subscription) };
+        self.terms.all(row)
+    }
+}
+
+/// An expression of any type, by the rules of conditions: what tests compare with Postgres, value by value.
+#[derive(Debug, Clone)]
+pub struct Expression {
+    expr: Expr,
+}
+
+impl Expression {
+    /// Parses and checks an expression.
+    pub fn parse(source: &str) -> Result<Self, Invalid> {
+        Ok(Self { expr: check::expression(&source::parse(source)?)? })
+    }
+
+    /// The text of its value, as a cast to text gives it; none is NULL.
+    pub fn text(&self, event: &EventView<'_>, subscription: &SubscriptionView<'_>) -> Result<Option<String>, Failure> {
+        let row = Row { event: Some(event), subscription: Some(subscription) };
+        Ok(Evaluator::new(row).value(&self.expr)?.text().map(|text| text.into_owned()))
+    }
+}

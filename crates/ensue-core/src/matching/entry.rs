@@ -1,0 +1,279 @@
+//! Who of one entry wants the event?
+
+use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_node};
+use super::{Subscription, Want};
+use crate::condition::eval::Evaluator;
+use crate::condition::expr::Expr;
+use crate::condition::json::{Node, field, of_plain, pairs};
+use crate::condition::row::Row;
+use crate::condition::terms::Key;
+use crate::condition::{EventView, Failure, SubscriptionView, Value};
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{BuildHasher, RandomState};
+
+/// How many scalars of a subscription's side of `e.payload @> s.params` are keys. Where there are more, candidates are
+/// evaluated.
+const LEAVES_MAX: usize = 8;
+
+/// The place of a subscription in the index.
+pub(super) type Slot = u32;
+
+/// A way through objects, key by key.
+type Way = Box<[Box<str>]>;
+
+/// Subscriptions with one topic filter and one condition.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) want: Want,
+    /// The form of its keys on the event's side, which other entries may share; none if its shapes differ in it.
+    form: Option<usize>,
+    shapes: Vec<Shape>,
+    pub(super) count: usize,
+}
+
+/// Subscriptions whose params say something about the same places of the event.
+#[derive(Debug)]
+struct Shape {
+    /// For each key of the kind `Leaves`, the places.
+    ways: Vec<Vec<Way>>,
+    /// Do the keys say all that the parts they come from say?
+    exact: bool,
+    buckets: HashedMap<Bucket>,
+}
+
+/// One under a hash, with its key if that is exact.
+#[derive(Debug)]
+struct Candidate {
+    slot: Slot,
+    key: KeptKey,
+}
+
+/// Those under one hash: almost always one.
+#[derive(Debug)]
+enum Bucket {
+    One(Candidate),
+    Many(Vec<Candidate>),
+}
+
+impl Bucket {
+    fn candidates(&self) -> &[Candidate] {
+        match self {
+            Self::One(candidate) => std::slice::from_ref(candidate),
+            Self::Many(candidates) => candidates,
+        }
+    }
+
+    fn add(&mut self, candidate: Candidate) {
+        match self {
+            Self::One(_) => {
+                if let Self::One(first) = std::mem::replace(self, Self::Many(Vec::with_capacity(2))) {
+                    self.add(first);
+                }
+                self.add(candidate);
+            }
+            Self::Many(candidates) => candidates.push(candidate),
+        }
+    }
+
+    /// Takes one out, and says whether that was the last.
+    fn remove(&mut self, slot: Slot) -> bool {
+        match self {
+            Self::One(only) => only.slot == slot,
+            Self::Many(candidates) => {
+                candidates.retain(|other| other.slot != slot);
+                candidates.is_empty()
+            }
+        }
+    }
+}
+
+/// Where a subscription stands in its entry.
+struct Place {
+    ways: Vec<Vec<Way>>,
+    exact: bool,
+    hash: u64,
+    key: KeptKey,
+}
+
+/// The value of a part of a key, which never fails. Beyond its budget it counts as unknown.
+fn value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
+    Evaluator::new(row).value(expr).unwrap_or(Value::Null)
+}
+
+impl Entry {
+    pub(super) fn new(want: Want, form: Option<usize>) -> Self {
+        Self { want, form, shapes: Vec::new(), count: 0 }
+    }
+
+    /// What tells the forms of keys apart; none where the subscription's params decide.
+    pub(super) fn form_of(want: &Want) -> Option<String> {
+        let mut form = String::new();
+        for key in &want.condition.terms().keys {
+            match key {
+                Key::Equal { event, subscription: _ } => form.push_str(&format!("= {event:?};")),
+                Key::Member { event, whole: _, name: _ } => form.push_str(&format!("@> {event:?};")),
+                Key::Leaves { .. } => return None,
+            }
+        }
+        Some(form)
+    }
+
+    /// Where a subscription goes; none if it can never match, because its side of an equality is NULL.
+    fn place(&self, subscription: &Subscription, keys: &RandomState) -> Option<Place> {
+        let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
+        let row = Row { event: None, subscription: Some(&view) };
+        let terms = self.want.condition.terms();
+        let (mut bytes, mut exact) = (KeyBytes::default(), terms.keys_are_exact);
+        let mut all_ways = Vec::new();
+        for key in &terms.keys {
+            match key {
+                Key::Equal { event: _, subscription } => match value(subscription, row) {
+                    Value::Null => return None,
+                    value => put(&mut bytes, &value),
+                },
+                Key::Member { event: _, whole, name } => match value(whole, row) {
+                    Value::Json(whole) => match field(&whole, name) {
+                        Some([scalar]) if scalar.is_scalar() => put_node(&mut bytes, scalar),
+                        Some(_) | None => return None,
+                    },
+                    _ => return None,
+                },
+                Key::Leaves { event: _, part } => match value(part, row) {
+                    Value::Json(part) => {
+                        let mut leaves = Vec::new();
+                        exact &= collect(&part, &mut Vec::new(), &mut leaves);
+                        leaves.iter().for_each(|(_, leaf)| put_node(&mut bytes, leaf));
+                        all_ways.push(leaves.into_iter().map(|(way, _)| way).collect());
+                    }
+                    _ => return None,
+                },
+            }
+        }
+        let hash = keys.hash_one(&bytes.0);
+        Some(Place { ways: all_ways, exact, hash, key: KeptKey::new(if exact { &bytes.0 } else { &[] }) })
+    }
+
+    fn shape_at(&self, place: &Place) -> Option<usize> {
+        self.shapes.iter().position(|shape| shape.exact == place.exact && shape.ways == place.ways)
+    }
+
+    pub(super) fn add(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
+        self.count += 1;
+        let Some(place) = self.place(subscription, keys) else { return };
+        let at = self.shape_at(&place).unwrap_or_else(|| {
+            let (ways, buckets) = (place.ways, HashedMap::default());
+            self.shapes.push(Shape { ways, exact: place.exact, buckets });
+            self.shapes.len() - 1
+        });
+        let candidate = Candidate { slot, key: place.key };
+        match self.shapes[at].buckets.entry(place.hash) {
+            MapEntry::Occupied(mut bucket) => bucket.get_mut().add(candidate),
+            MapEntry::Vacant(bucket) => {
+                bucket.insert(Bucket::One(candidate));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
+        self.count -= 1;
+        let Some(place) = self.place(subscription, keys) else { return };
+        let Some(at) = self.shape_at(&place) else { return };
+        let buckets = &mut self.shapes[at].buckets;
+        if buckets.get_mut(&place.hash).is_some_and(|bucket| bucket.remove(slot)) {
+            buckets.remove(&place.hash);
+        }
+        if buckets.is_empty() {
+            self.shapes.swap_remove(at);
+        }
+    }
+
+    /// Writes the key under which those of a shape stand who may want the event; none if nobody does.
+    fn key(&self, shape: &Shape, event: &EventView<'_>, bytes: &mut KeyBytes) -> Option<()> {
+        let row = Row { event: Some(event), subscription: None };
+        let mut ways = shape.ways.iter();
+        for key in &self.want.condition.terms().keys {
+            match key {
+                Key::Equal { event, subscription: _ } => match value(event, row) {
+                    Value::Null => return None,
+                    value => put(bytes, &value),
+                },
+                Key::Member { event, whole: _, name: _ } => put_node(bytes, &of_plain(&value(event, row))),
+                Key::Leaves { event, part: _ } => {
+                    let Value::Json(whole) = value(event, row) else { return None };
+                    for way in ways.next()? {
+                        match way.iter().try_fold(&*whole, |nodes, key| field(nodes, key))? {
+                            [scalar] if scalar.is_scalar() => put_node(bytes, scalar),
+                            _ => return None,
+                        }
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Tells `say` of everybody who wants the event, and of everybody whose condition failed on it.
+    pub(super) fn matches<'i>(
+        &self,
+        event: &EventView<'_>,
+        keys: &RandomState,
+        event_keys: &mut EventKeys,
+        subscription_at: impl Fn(Slot) -> Option<&'i Subscription>,
+        mut say: impl FnMut(&'i Subscription, Result<(), Failure>),
+    ) {
+        let terms = self.want.condition.terms();
+        // The same for all, so asked once, and only if there is a candidate.
+        let mut of_event: Option<Result<bool, Failure>> = None;
+        for shape in &self.shapes {
+            let write = |bytes: &mut KeyBytes| self.key(shape, event, bytes);
+            let key = match self.form {
+                Some(form) => event_keys.get(form, keys, write),
+                None => event_keys.once(keys, write),
+            };
+            let Some((key, hash)) = key else { continue };
+            let Some(bucket) = shape.buckets.get(&hash) else { continue };
+            for candidate in bucket.candidates() {
+                if shape.exact && candidate.key.bytes() != key {
+                    continue;
+                }
+                let Some(subscription) = subscription_at(candidate.slot) else { continue };
+                let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
+                let row = Row { event: Some(event), subscription: Some(&view) };
+                let mut ask_event = || {
+                    let row = Row { event: Some(event), subscription: None };
+                    of_event.get_or_insert_with(|| terms.of_event_hold(row)).clone()
+                };
+                let keyed = if shape.exact { Ok(true) } else { terms.keyed_hold(row) };
+                let answer = match keyed {
+                    Ok(true) => match ask_event() {
+                        Ok(true) => terms.others_hold(row),
+                        other => other,
+                    },
+                    other => other,
+                };
+                match answer {
+                    Ok(true) => say(subscription, Ok(())),
+                    Ok(false) => {}
+                    Err(failure) => say(subscription, Err(failure)),
+                }
+            }
+        }
+    }
+}
+
+/// The scalars of a value that are reached through objects alone, with the way to each. Says whether that is all there is.
+fn collect<'n>(nodes: &'n [Node<'n>], way: &mut Vec<Box<str>>, leaves: &mut Vec<(Way, &'n Node<'n>)>) -> bool {
+    let mut all = matches!(nodes[0], Node::Object { pairs: 1.., .. });
+    for (key, value) in pairs(nodes) {
+        if leaves.len() == LEAVES_MAX {
+            return false;
+        }
+        way.push(key.into());
+        match &value[0] {
+            scalar if scalar.is_scalar() => leaves.push((way.clone().into(), scalar)),
+            _ => all &= collect(value, way, leaves),
+        }
+        way.pop();
+    }
+    all
+}
