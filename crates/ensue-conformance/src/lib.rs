@@ -23,12 +23,14 @@
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
 //! | Where does a test get a Postgres from? | [`postgres`] |
+//! | Where does a test get a disk from that can be full? | [`mount`] |
 
 pub mod conditions;
 pub mod factory;
 pub mod history;
 pub mod meaning;
 pub mod model;
+pub mod mount;
 pub mod postgres;
 pub mod random;
 pub mod suite;

@@ -177,6 +177,14 @@ fn take_page<'a>(events: impl Iterator<Item = &'a Event>, limit: usize) -> (Vec<
     (page, false)
 }
 
+/// The first of them, as many as fit on a page.
+fn up_to_a_page(mut pending: Vec<Pending>) -> Vec<Pending> {
+    let bytes_to = |count: usize| pending[..count].iter().map(Pending::bytes).sum::<usize>();
+    let fits = (1..=pending.len()).take_while(|count| *count == 1 || bytes_to(*count) <= PAGE_BYTES_MAX).count();
+    pending.truncate(fits);
+    pending
+}
+
 /// The model, as a store. Clones are the same store.
 #[derive(Clone)]
 pub struct Model {
@@ -206,7 +214,7 @@ impl Model {
     /// The state, while the store is open.
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         if self.closed.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable("the store is closed".into()));
+            return Err(StoreError::Closed);
         }
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -234,12 +242,12 @@ impl Store for Model {
     async fn release_due(&self, limit: usize) -> Result<Released, StoreError> {
         let mut state = self.state()?;
         let at = state.time((self.clock)());
-        let due: Vec<Pending> = state.in_due_order().into_iter().filter(|pending| pending.not_before <= at).collect();
-        let mut count = 0;
-        for pending in due.into_iter().take(limit) {
+        let due = state.in_due_order().into_iter().filter(|pending| pending.not_before <= at);
+        let due = up_to_a_page(due.take(limit).collect());
+        let count = due.len();
+        for pending in due {
             state.pending.retain(|other| other.id != pending.id);
             state.log_now(pending, at);
-            count += 1;
         }
         let next_due = state.in_due_order().first().map(|pending| pending.not_before);
         Ok(Released { count, last: state.last, next_due })
@@ -271,11 +279,7 @@ impl Store for Model {
     }
 
     async fn pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {
-        let mut pending: Vec<Pending> = self.state()?.in_due_order().into_iter().take(limit).collect();
-        let bytes_to = |count: usize| pending[..count].iter().map(Pending::bytes).sum::<usize>();
-        let fits = (1..=pending.len()).take_while(|count| *count == 1 || bytes_to(*count) <= PAGE_BYTES_MAX).count();
-        pending.truncate(fits);
-        Ok(pending)
+        Ok(up_to_a_page(self.state()?.in_due_order().into_iter().take(limit).collect()))
     }
 
     async fn pending_count(&self) -> Result<u64, StoreError> {

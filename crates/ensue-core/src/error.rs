@@ -40,9 +40,20 @@ pub enum StoreError {
     /// No room on the disk: nothing of this call was stored. Works again when there is room.
     #[error("the disk is full and nothing of this call was stored: free some space, then send it again ({0})")]
     Full(String),
-    /// The store cannot be reached right now; the call may be sent again.
+    /// The store cannot be reached right now; the call may be sent again: nothing of it was done, or doing it twice is
+    /// doing it once.
     #[error("the store cannot be reached right now; send the call again ({0})")]
     Unavailable(String),
+    /// The call may have been carried out or not, and the store cannot say which. Never repeated blindly: only what has
+    /// a key is not stored twice.
+    #[error(
+        "whether this call was carried out is not known: look before you send it again; events with a key can be sent \
+         again without being stored twice ({0})"
+    )]
+    InDoubt(String),
+    /// This store was closed, for good: nothing of this call was stored.
+    #[error("the store is closed, and nothing of this call was stored: open it again, then send the call again")]
+    Closed,
     /// Somebody else writes to this store.
     #[error("{0}")]
     Locked(String),
@@ -52,10 +63,49 @@ pub enum StoreError {
     /// The store's schema is from a newer program, or is not ours.
     #[error("{0}")]
     Schema(String),
-    /// The disk failed in a way after which nothing can be promised: the store has stopped.
+    /// The disk failed in a way after which nothing can be promised: the store has stopped. What the call that met it
+    /// has left on the disk shows after the restart; the calls after it leave nothing.
     #[error("the store has stopped because the disk failed: check the disk, then restart ({0})")]
     Stopped(String),
     /// Anything else the engine's driver said.
     #[error("{0}")]
     Engine(String),
+}
+
+impl StoreError {
+    /// The same trouble, met after something happened that leaves open whether the call was carried out. What the error
+    /// itself would have advised is not said then.
+    pub fn in_doubt(self, since: &str) -> Self {
+        let reason = match self {
+            Self::Full(reason)
+            | Self::Unavailable(reason)
+            | Self::InDoubt(reason)
+            | Self::Locked(reason)
+            | Self::Unsupported(reason)
+            | Self::Schema(reason)
+            | Self::Stopped(reason)
+            | Self::Engine(reason) => reason,
+            Self::Closed => "the store was closed meanwhile".into(),
+            error @ (Self::KeyConflict { .. } | Self::Invalid(_)) => error.to_string(),
+        };
+        Self::InDoubt(format!("{since}: {reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_in_doubt_is_told_to_look_and_never_to_just_send_it_again() {
+        for error in
+            [StoreError::Unavailable("no route".into()), StoreError::Full("no room".into()), StoreError::Closed]
+        {
+            let doubt = error.in_doubt("the connection was lost");
+            assert!(matches!(doubt, StoreError::InDoubt(_)));
+            let text = doubt.to_string();
+            assert!(text.contains("look before") && text.contains("the connection was lost: "), "{text}");
+            assert!(!text.contains("send the call again") && !text.contains("nothing of this call"), "{text}");
+        }
+    }
 }

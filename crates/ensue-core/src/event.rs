@@ -154,7 +154,7 @@ impl NewEvent {
     pub fn check_all(batch: Vec<NewEvent>) -> Result<Vec<Entry>, Invalid> {
         crate::plan::check_not_empty(&batch)?;
         if batch.len() > BATCH_MAX {
-            let reason = format!("has {} events; at most {BATCH_MAX} are allowed in one call", batch.len());
+            let reason = format!("has {} events; at most {BATCH_MAX} are allowed in one call: split the batch", batch.len());
             return Err(Invalid::new("events", reason));
         }
         let check = |(index, event): (usize, NewEvent)| event.check().map_err(|invalid| invalid.in_batch(index));
@@ -163,7 +163,7 @@ impl NewEvent {
 }
 
 /// About how much room an event takes.
-fn room(topic: &Topic, object: Option<&ObjectKey>, payload: &Json, metadata: &Json) -> usize {
+fn bytes_of(topic: &Topic, object: Option<&ObjectKey>, payload: &Json, metadata: &Json) -> usize {
     let object = object.map_or(0, |object| object.as_str().len());
     topic.as_str().len() + object + payload.as_str().len() + metadata.as_str().len()
 }
@@ -228,7 +228,7 @@ impl Entry {
 
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
+        bytes_of(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 
@@ -275,7 +275,7 @@ pub struct Event {
 impl Event {
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
+        bytes_of(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 
@@ -304,7 +304,7 @@ pub struct Pending {
 impl Pending {
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
-        room(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
+        bytes_of(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
     }
 }
 

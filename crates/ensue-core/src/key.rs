@@ -38,7 +38,7 @@ fn check_dotted(field: &str, key: &str) -> Result<(), Invalid> {
         return Err(Invalid::new(field, "is empty; write dotted segments such as `order.paid`"));
     }
     if key.len() > TOPIC_BYTES_MAX {
-        let reason = format!("has {} bytes; at most {TOPIC_BYTES_MAX} are allowed", key.len());
+        let reason = format!("has {} bytes; at most {TOPIC_BYTES_MAX} are allowed: shorten it", key.len());
         return Err(Invalid::new(field, reason));
     }
     if key.split('.').any(str::is_empty) {
@@ -58,10 +58,10 @@ fn check_plain(field: &str, key: &str, bytes_max: usize) -> Result<(), Invalid> 
         return Err(Invalid::new(field, "is empty; leave the field out instead"));
     }
     if key.len() > bytes_max {
-        return Err(Invalid::new(field, format!("has {} bytes; at most {bytes_max} are allowed", key.len())));
+        return Err(Invalid::new(field, format!("has {} bytes; at most {bytes_max} are allowed: shorten it", key.len())));
     }
     if let Some(c) = key.chars().find(|c| c.is_control()) {
-        return Err(Invalid::new(field, format!("may not contain the control character {c:?}")));
+        return Err(Invalid::new(field, format!("may not contain the control character {c:?}; leave it out")));
     }
     Ok(())
 }
@@ -170,7 +170,7 @@ impl IdempotencyKey {
             check_plain("key", part, KEY_BYTES_MAX)?;
         }
         if key.len() > KEY_BYTES_MAX {
-            let reason = format!("has {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len());
+            let reason = format!("has {} bytes; at most {KEY_BYTES_MAX} are allowed: shorten its parts", key.len());
             return Err(Invalid::new("key", reason));
         }
         Ok(Self(key.into()))

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | What may a topic or an object be called? | [`key`] |
 //! | What is an event, before and after it is logged? | [`event`] |
-//! | Is this JSON one that every engine can keep? | [`json`] |
+//! | Is this JSON one that every engine can keep? | [`json`], `json_scan` |
 //! | How does an id tell its time? | [`id`] |
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
 //! | Is this log whole? | [`chain`] |
@@ -19,6 +19,7 @@
 //! | Which of a million subscriptions want this event? | [`matching`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
+//! | How much of what is read may be held at once? | [`room`] |
 //! | What must an engine be able to do? | [`store`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
@@ -36,6 +37,7 @@ pub mod matching;
 pub mod plan;
 pub mod recent;
 pub mod retention;
+pub mod room;
 pub mod sequencer;
 pub mod store;
 

@@ -18,41 +18,6 @@ pub const SCAN_MAX: u64 = 10_000;
 /// How many bytes of events one page, chain or list holds at most (but always one event).
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// How much still fits: so many bytes together, but always one event, or a large one would never be read.
-#[derive(Debug, Clone)]
-pub struct Room {
-    bytes_max: usize,
-    bytes: usize,
-    is_empty: bool,
-}
-
-impl Room {
-    /// Room for so many bytes.
-    pub fn of(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, is_empty: true }
-    }
-
-    /// Room for a page: [`PAGE_BYTES_MAX`].
-    pub fn of_a_page() -> Self {
-        Self::of(PAGE_BYTES_MAX)
-    }
-
-    /// Takes room for one more of this size; false, and nothing is taken, if it does not fit.
-    pub fn take(&mut self, bytes: usize) -> bool {
-        let fits = self.is_empty || self.bytes + bytes <= self.bytes_max;
-        if fits {
-            self.bytes += bytes;
-            self.is_empty = false;
-        }
-        fits
-    }
-
-    /// How many bytes were taken.
-    pub fn taken(&self) -> usize {
-        self.bytes
-    }
-}
-
 /// What to read: at most `limit` events after `after` that `filter` matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
@@ -105,7 +70,7 @@ pub enum Cancelled {
 /// never before the newest `recorded_at`, so that a clock that steps back undoes nothing.
 ///
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
-/// all or nothing of the call (for [`StoreError::Unavailable`] from `append`: see there).
+/// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
@@ -116,10 +81,12 @@ pub trait Store: Send + Sync + 'static {
     /// a key used for another event refuses the whole batch with [`StoreError::KeyConflict`]. An engine may gather
     /// the calls of many callers into one commit. An engine that loses its connection while a call is under way
     /// finds out whether it was stored before it answers or tries again; where it cannot within its time limit,
-    /// [`StoreError::Unavailable`] leaves that open, and a key makes a repetition safe.
+    /// [`StoreError::InDoubt`] leaves that open, and a key makes a repetition safe.
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError>;
 
-    /// Moves up to `limit` delayed events whose time has come into the log, in order of (`not_before`, acceptance).
+    /// Moves delayed events whose time has come into the log, in order of (`not_before`, acceptance): at most `limit` of
+    /// them, and [`PAGE_BYTES_MAX`] bytes as the engine keeps them (but always one event), so that the commit is short.
+    /// What is left is due in the answer's `next_due`.
     async fn release_due(&self, limit: usize) -> Result<Released, StoreError>;
 
     /// Reads a page of the log.
@@ -165,8 +132,9 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
-    /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing; a store that was
-    /// opened to look only is ready when it can be read. Cheap, and waits for nobody's turn to write.
+    /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing, [`StoreError::Closed`]
+    /// once it was closed; a store that was opened to look only is ready when it can be read. Cheap, and waits for
+    /// nobody's turn to write.
     async fn ready(&self) -> Result<(), StoreError>;
 
     /// Finishes what was accepted, refuses what comes after, and lets go of the store.
@@ -175,22 +143,3 @@ pub trait Store: Send + Sync + 'static {
 
 /// Any engine.
 pub type SharedStore = Arc<dyn Store>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_room_for_one_of_any_size_and_for_no_more_than_fits() {
-        let mut room = Room::of(10);
-        assert!(room.take(50));
-        assert!(!room.take(1));
-        let mut room = Room::of(10);
-        assert!(room.take(0) && room.take(9));
-        assert!(!room.take(2));
-        // What did not fit has taken nothing.
-        assert!(room.take(1));
-        assert!(!room.take(1));
-        assert_eq!(room.taken(), 10);
-    }
-}

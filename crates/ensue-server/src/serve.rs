@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// How long requests under way may take to finish when the server is told to stop.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE_MAX: Duration = Duration::from_secs(10);
 
 /// How many files the server has open beside its connections, at most.
 const FILES_RESERVED: usize = 128;
@@ -57,17 +57,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     stop.send_replace(true);
     tokio::select! {
         () = signals.next() => bail!("told to stop twice: stopped at once, without waiting for requests under way"),
-        finished = tokio::time::timeout(GRACE, &mut server) => match finished {
+        finished = tokio::time::timeout(GRACE_MAX, &mut server) => match finished {
             Ok(ended) => ended.context("the server's task failed")?,
             Err(_late) => {
-                tracing::warn!("some requests were still under way after {} s: they are cut off", GRACE.as_secs());
+                tracing::warn!("some requests were still under way after {} s: they are cut off", GRACE_MAX.as_secs());
                 server.abort();
             }
         },
     }
-    running.shutdown(GRACE).await?;
-    if tokio::time::timeout(GRACE, bus.close()).await.is_err() {
-        bail!("the store did not close within {} s; what was acknowledged is on disk", GRACE.as_secs());
+    running.shutdown(GRACE_MAX).await?;
+    if tokio::time::timeout(GRACE_MAX, bus.close()).await.is_err() {
+        bail!("the store did not close within {} s; what was acknowledged is on disk", GRACE_MAX.as_secs());
     }
     tracing::info!("stopped");
     Ok(())

@@ -68,6 +68,21 @@ fn doctor_finds_a_good_installation_good_and_says_what_to_do_otherwise() {
     assert!(config.stdout.contains("PROBLEM  config") && config.stdout.contains("ensue.yaml:1:1"), "{config:?}");
 }
 
+/// However large they are: what a page of them may hold is no bound of the count.
+#[tokio::test]
+async fn doctor_counts_every_delayed_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = ensue::Ensue::open(folder.path().join("my.db").to_str().unwrap()).await.unwrap();
+    let payload = "x".repeat(900_000);
+    for _ in 0..10 {
+        let event = ensue::NewEvent::new("a").payload(&payload).not_before("2999-01-01T00:00:00Z".parse().unwrap());
+        bus.publish(event).await.unwrap();
+    }
+    bus.close().await;
+    let good = run(folder.path(), &["doctor", "--store", "sqlite:my.db"]).good();
+    assert!(good.contains("10 delayed events waiting, the first until 2999-01-01"), "{good}");
+}
+
 #[test]
 fn doctor_looks_at_postgres_too() {
     let folder = tempfile::tempdir().unwrap();

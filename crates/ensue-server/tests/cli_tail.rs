@@ -4,6 +4,8 @@ mod cli_support;
 
 use cli_support::{Lines, Run, Server, ensue, everywhere, run};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 #[test]
 fn tail_shows_history_by_filter_and_stops_at_its_limit() {
@@ -44,6 +46,27 @@ fn tail_follows_live_over_a_restart_of_the_server_without_a_gap_or_a_double() {
     let server = Server::start_with(&mut ensue(folder.path(), &["serve", "--listen", &address]), folder.path());
     server.run(folder.path(), &["publish", "third"]).good();
     assert!(tail.next().starts_with("3  "));
+}
+
+#[test]
+fn tail_ends_when_nobody_reads_it_any_more_although_nothing_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["publish", "only", "--store", "sqlite:ensue.db", "--create"]).good();
+    let mut command = ensue(folder.path(), &["tail", "--from-beginning", "--store", "sqlite:ensue.db"]);
+    let mut tail = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(tail.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("only"), "{line}");
+    // The pipe is closed now, as by `head -1`.
+    assert!(tail.wait().unwrap().success());
+}
+
+#[test]
+fn two_logs_at_once_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let both = ["publish", "a", "--create", "--store", "sqlite:new.db", "--url", "http://127.0.0.1:1"];
+    assert!(run(folder.path(), &both).bad().contains("--store and --url name two logs"));
+    assert!(!folder.path().join("new.db").exists());
 }
 
 #[test]

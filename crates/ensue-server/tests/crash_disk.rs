@@ -58,6 +58,9 @@ async fn a_server_whose_store_has_stopped_is_not_ready_and_loses_nothing() {
     let (status, not_ready) = client.get("/ready").await;
     assert_eq!((status, &not_ready["detail"]), (503, &problem["detail"]));
     assert_eq!(client.get("/health").await.0, 200);
+    let doctor = tokio::task::block_in_place(|| server.run(folder.path(), &["doctor"]));
+    assert_eq!(doctor.code, Some(1));
+    assert!(doctor.stdout.contains("→ the store has stopped because the disk failed: check the disk"), "{doctor:?}");
     let (status, events) = client.get("/v1/events?limit=1000").await;
     assert_eq!((status, events["events"].as_array().unwrap().len()), (200, acknowledged));
     assert!(server.terminate().success());

@@ -296,6 +296,16 @@ async fn another_content_type() {
 }
 
 #[tokio::test]
+async fn an_idempotency_key_where_it_is_not_read() {
+    let server = server().await;
+    let before = state(&server).await;
+    let headers = ["content-type: application/json", "idempotency-key: k"];
+    let answer = server.request("POST", "/v1/events", &headers, b"{\"topic\":\"a\"}").await;
+    assert!(assert_refused(&answer, 400, "idempotency-key").contains("`key`"));
+    assert_eq!(state(&server).await, before);
+}
+
+#[tokio::test]
 async fn a_wait_for_something_else() {
     let server = server().await;
     let before = state(&server).await;

@@ -1,4 +1,5 @@
-//! The description at /openapi.json is exact: every path, method and status in it happens, and no other does.
+//! The description at /openapi.json is exact: every path, method and status in it happens, and no other does, except what
+//! is refused before a request has reached its route, which the description says once for all paths.
 
 mod http_support;
 use ensue::{Ensue, StoreError};
@@ -138,6 +139,28 @@ async fn a_method_that_is_not_described_is_refused_with_those_that_are() {
             assert_eq!(without_head, known, "{path}");
         }
     }
+}
+
+/// 408 needs a server without patience: `http_slow.rs` has one.
+#[tokio::test]
+async fn what_is_refused_before_its_route_is_described_for_all_paths() {
+    let (server, _) = moody(Tokens::of(["t"])).await;
+    let description = description(&server).await;
+    let general = description["info"]["description"].as_str().unwrap();
+    let headers: String = (0..200).map(|index| format!("x-{index}: y\r\n")).collect();
+    let long = "a".repeat(70_000);
+    for path in description["paths"].as_object().unwrap().keys().map(|path| filled(path)) {
+        for (status, request) in [
+            (400, format!("GET {path} HTTP/1.1\r\nbroken header\r\n\r\n")),
+            (405, format!("BREW {path} HTTP/1.1\r\nHost: test\r\n{TOKEN}\r\nConnection: close\r\n\r\n")),
+            (414, format!("GET {path}?{long} HTTP/1.1\r\nHost: test\r\n\r\n")),
+            (431, format!("GET {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n")),
+        ] {
+            server.send(request.as_bytes()).await.problem(status);
+            assert!(general.contains(&format!("{status} (")), "{status} is not in {general:?}");
+        }
+    }
+    assert!(general.contains("408 (the head"), "{general:?}");
 }
 
 #[tokio::test]

@@ -7,13 +7,13 @@ use ensue_server::{HttpOptions, router_with};
 use http_support::{PATIENCE, Server, parse};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Soon enough for a test, long enough for a request that is sent at once.
 const SOON: Duration = Duration::from_millis(400);
 /// Not within a test.
 const NEVER: Duration = Duration::from_secs(3_600);
-const PATIENT: Patience = Patience { head: NEVER, idle: NEVER, stalled: NEVER };
+const PATIENT: Patience = Patience { head_max: NEVER, idle_max: NEVER, stalled_max: NEVER };
 
 async fn server(patience: Patience) -> Server {
     let options = HttpOptions { heartbeat: Duration::from_millis(50), ..HttpOptions::default() };
@@ -50,7 +50,7 @@ const HEALTH: &[u8] = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n";
 
 #[tokio::test]
 async fn half_a_head_is_refused_in_time_and_others_are_served_meanwhile() {
-    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    let server = server(Patience { head_max: SOON, ..PATIENT }).await;
     let mut half = connect(&server, b"POST /v1/events HTTP/1.1\r\nHost: te").await;
     assert_eq!(server.post(r#"{"topic":"a"}"#).await.status, 201);
     let detail = parse(&to_the_end(&mut half).await).problem(408);
@@ -60,14 +60,14 @@ async fn half_a_head_is_refused_in_time_and_others_are_served_meanwhile() {
 
 #[tokio::test]
 async fn who_connects_and_says_nothing_is_let_go() {
-    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    let server = server(Patience { head_max: SOON, ..PATIENT }).await;
     assert_eq!(to_the_end(&mut connect(&server, b"").await).await, b"");
 }
 
 /// The time for a head neither counts while a connection waits for its next request, nor while it follows a stream.
 #[tokio::test]
 async fn a_kept_connection_and_a_stream_outlive_the_time_for_a_head() {
-    let server = server(Patience { head: SOON, ..PATIENT }).await;
+    let server = server(Patience { head_max: SOON, ..PATIENT }).await;
     let mut kept = connect(&server, HEALTH).await;
     assert!(answer(&mut kept).await.starts_with("HTTP/1.1 200"));
     let mut stream = server.stream("", &[]).await;
@@ -83,7 +83,7 @@ async fn a_kept_connection_and_a_stream_outlive_the_time_for_a_head() {
 
 #[tokio::test]
 async fn a_connection_that_is_kept_for_nothing_is_let_go_and_a_stream_is_not() {
-    let server = server(Patience { idle: SOON, ..PATIENT }).await;
+    let server = server(Patience { idle_max: SOON, ..PATIENT }).await;
     let mut stream = server.stream("", &[]).await;
     // Two that come later are let go, one after the other.
     for _ in 0..2 {
@@ -93,6 +93,42 @@ async fn a_connection_that_is_kept_for_nothing_is_let_go_and_a_stream_is_not() {
     }
     let seq = server.publish("a", None).await;
     assert_eq!(stream.event().await.unwrap().id, Some(seq));
+}
+
+/// An answer that is under way is sent to its end, whatever time its client takes, and nothing comes in between: the
+/// times for a head and for silence count when the client has taken everything.
+#[tokio::test]
+async fn a_large_answer_that_is_taken_slowly_comes_whole() {
+    let server = server(Patience { head_max: SOON, idle_max: SOON, ..PATIENT }).await;
+    let payload = "x".repeat(100_000);
+    server.bus.publish_all((0..40).map(|_| NewEvent::new("a").payload(&payload)).collect()).await.unwrap();
+    let page = server.get("/v1/events").await.body;
+    assert!(page.len() > 3_500_000, "{}", page.len());
+
+    let mut quiet = begun(&server).await;
+    let mut eager = begun(&server).await;
+    eager.write_all(HEALTH).await.unwrap();
+    // Two that come later are given up, one after the other.
+    for _ in 0..2 {
+        to_the_end(&mut connect(&server, b"GET /").await).await;
+    }
+    let quiet = parse(&to_the_end(&mut quiet).await);
+    assert!(quiet.body == page, "{} of {} bytes came", quiet.body.len(), page.len());
+    let both = parse(&to_the_end(&mut eager).await);
+    let (first, second) = both.body.split_at_checked(page.len()).expect("the answer was cut");
+    assert!(first == page, "something else is in the answer");
+    assert_eq!(parse(second).status, 200);
+}
+
+/// A client with little room that has asked for a page, and got its first bytes.
+async fn begun(server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    let mut connection = socket.connect(server.address).await.unwrap();
+    connection.write_all(b"GET /v1/events HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    let peeked = tokio::time::timeout(PATIENCE, connection.peek(&mut [0])).await;
+    assert_eq!(peeked.expect("no answer").unwrap(), 1);
+    connection
 }
 
 #[tokio::test]
@@ -132,7 +168,7 @@ async fn at_the_limit_of_connections_others_wait_until_somebody_leaves() {
 #[tokio::test]
 async fn a_stream_that_nobody_reads_is_cut_and_can_be_resumed() {
     const EVENTS: u64 = 300;
-    let server = server(Patience { stalled: SOON, ..PATIENT }).await;
+    let server = server(Patience { stalled_max: SOON, ..PATIENT }).await;
     let payload = "x".repeat(100_000);
     for _ in 0..EVENTS / 100 {
         let batch = (0..100).map(|_| NewEvent::new("a").payload(&payload)).collect();

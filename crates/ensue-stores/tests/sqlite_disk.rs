@@ -1,9 +1,10 @@
 //! H32 on a real file system that is really full: a small one in memory, mounted for the test.
 //!
-//! Mounting needs root. Where it is not allowed the tests say so; `sqlite_writer.rs` shows the same promise with a limit
-//! of SQLite's own, everywhere.
+//! Mounting needs root; whoever cannot mount has to say so. `sqlite_writer.rs` shows the same promise with a limit of
+//! SQLite's own, everywhere.
 #![cfg(feature = "sqlite")]
 
+use ensue_conformance::mount::mount_small;
 use ensue_core::chain::Audit;
 use ensue_core::store::Read;
 use ensue_core::{Entry, Event, EventId, Filter, NewEvent, ObjectKey, Seq, Store, StoreError};
@@ -25,12 +26,10 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
+    /// None where mounting is said to be impossible.
     fn mount(mebibytes: u32) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let size = format!("size={mebibytes}m");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path()).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            eprintln!("not run: mounting a small file system is not allowed here");
+        if !mount_small(folder.path(), mebibytes) {
             return None;
         }
         let ballast = File::create(folder.path().join("ballast")).unwrap();

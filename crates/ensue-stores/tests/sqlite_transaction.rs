@@ -96,7 +96,8 @@ async fn nothing_is_written_while_a_ticket_is_out() {
     let store = SqliteStore::open(path.to_str().unwrap(), SqliteOptions::default()).await.unwrap();
     let ticket = store.write_ticket().await.unwrap();
     let mut append = std::pin::pin!(store.append(vec![about("o").check().unwrap()]));
-    // However long one waits, it is not answered; a writer that did not stand aside would have done it by then.
+    // However long one waits, it is not answered; a writer that did not stand aside would have done it by then. Nothing
+    // happens here that could be waited for: a time too short could only miss a fault, never find one that is not there.
     tokio::time::timeout(Duration::from_millis(300), &mut append).await.expect_err("written beside the ticket");
     let mut own = rusqlite::Connection::open(&path).unwrap();
     let tx = ticket.begin(&mut own).unwrap();

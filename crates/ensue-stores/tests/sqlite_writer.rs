@@ -142,7 +142,7 @@ async fn a_second_writer_is_told_who_the_first_is_and_may_still_look() {
     assert!(matches!(looking.append(vec![entry("b")]).await, Err(StoreError::Unsupported(_))));
 
     store.close().await;
-    assert!(matches!(store.append(vec![entry("b")]).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.append(vec![entry("b")]).await, Err(StoreError::Closed)));
     assert_eq!(SqliteStore::lock_holder(name).unwrap(), None);
     open(&path).await.unwrap().append(vec![entry("b")]).await.unwrap();
 }
@@ -161,7 +161,7 @@ async fn a_store_is_ready_until_it_is_closed() {
     for store in [store, looking, memory] {
         store.ready().await.unwrap();
         store.close().await;
-        assert!(matches!(store.ready().await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(store.ready().await, Err(StoreError::Closed)));
     }
 }
 

@@ -23,6 +23,8 @@ impl From<StoreError> for Error {
             error @ (StoreError::KeyConflict { .. }
             | StoreError::Full(_)
             | StoreError::Unavailable(_)
+            | StoreError::InDoubt(_)
+            | StoreError::Closed
             | StoreError::Locked(_)
             | StoreError::Unsupported(_)
             | StoreError::Schema(_)

@@ -41,12 +41,14 @@
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
 //! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
+//! | What does a stream want, and from where on? | `subscription.rs` |
 //! | How does one reader serve every stream? | `tail.rs`, `stream.rs` |
 //! | How much of the log is held for a stream at once? | `pages.rs` |
 //! | Up to where is the log still what it was? | `marks.rs` |
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
 //! | How do I test what should happen when? | `testing.rs` |
+//! | What can go wrong at the library's door? | `error.rs` |
 
 mod address;
 mod bus;

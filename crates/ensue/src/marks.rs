@@ -9,8 +9,8 @@ use ensue_core::store::SharedStore;
 use ensue_core::{Event, EventId, Seq, StoreError};
 
 /// So many of the newest events are all remembered; of those that lie twice as far back half as many, and so on. Who
-/// has to go back goes at most 1/128 further than what was lost.
-const DENSE: u64 = 256;
+/// has to go back goes at most 1/64 (1.6 %) further than what was lost.
+const DENSE_EVENTS: u64 = 256;
 /// How far back from the end it looks for events of the time before it began: rarely needed, so there are few.
 const BACK_AT_START: [u64; 5] = [1 << 20, 1 << 16, 1 << 12, 1 << 8, 1 << 4];
 
@@ -44,7 +44,7 @@ impl Marks {
         self.marks.push((event.seq, event.id));
         if self.marks.len() >= self.thin_at {
             self.marks.retain(|(seq, _)| is_kept(*seq, event.seq));
-            self.thin_at = self.marks.len() + DENSE as usize;
+            self.thin_at = self.marks.len() + DENSE_EVENTS as usize;
         }
     }
 
@@ -80,7 +80,7 @@ impl Marks {
 
 /// By its number alone, so that thinning out again keeps what belongs together: the further from the end, the rounder.
 fn is_kept(seq: Seq, end: Seq) -> bool {
-    match (end - seq) / DENSE {
+    match (end - seq) / DENSE_EVENTS {
         0 => true,
         times => seq.trailing_zeros() > times.ilog2(),
     }

@@ -4,7 +4,8 @@
 //! the store's whole page. What a page has beyond that is put back, to be read again later; so that this stays rare,
 //! the next page asks for as many events as fit by the sizes of the last.
 
-use ensue_core::store::{Page, Room};
+use ensue_core::room::Room;
+use ensue_core::store::Page;
 use ensue_core::{Event, Seq};
 use std::sync::Arc;
 
@@ -15,17 +16,17 @@ pub(crate) const HELD_BYTES_MAX: usize = 256 << 10;
 
 /// Reads page after page, none of which holds much.
 pub(crate) struct Pages {
-    events: usize,
+    limit_next: usize,
 }
 
 impl Pages {
     pub fn new() -> Self {
-        Self { events: EVENTS_MAX }
+        Self { limit_next: EVENTS_MAX }
     }
 
     /// How many events the next page should have.
     pub fn limit(&self) -> usize {
-        self.events
+        self.limit_next
     }
 
     /// What is held of a page, and the place up to which it was looked at then.
@@ -38,7 +39,7 @@ impl Pages {
             next = events[held - 1].seq;
         }
         let average = (room.taken() / held.max(1)).max(1);
-        self.events = (HELD_BYTES_MAX / average).clamp(1, EVENTS_MAX);
+        self.limit_next = (HELD_BYTES_MAX / average).clamp(1, EVENTS_MAX);
         (events.into_iter().map(Arc::new).collect(), next)
     }
 }

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
 use crate::subscription::Start;
-use crate::tail::{Chunk, Listening, Tail, Turns};
+use crate::tail::{Chunk, Listening, Tail, Setbacks};
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use futures_util::Stream;
@@ -121,9 +121,9 @@ struct Reader {
     store: SharedStore,
     tail: Arc<Tail>,
     live: broadcast::Receiver<Arc<Chunk>>,
-    turns: watch::Receiver<Turns>,
+    setbacks: watch::Receiver<Setbacks>,
     /// How often the log had gone back when `at` was right.
-    turns_seen: u64,
+    setbacks_seen: u64,
     filter: Filter,
     prevs: FilteredPrev,
     pages: Pages,
@@ -145,8 +145,8 @@ pub(crate) async fn open(
     filter: Filter,
     start: Start,
 ) -> Result<EventStream, StoreError> {
-    let Listening { live, mut turns } = tail.listen().await?;
-    let turns_seen = turns.borrow_and_update().count;
+    let Listening { live, mut setbacks } = tail.listen().await?;
+    let setbacks_seen = setbacks.borrow_and_update().count;
     let bounds = store.bounds().await?;
     let (begin_after, gap) = match start {
         Start::Now => (bounds.last, None),
@@ -168,8 +168,8 @@ pub(crate) async fn open(
         store,
         tail,
         live,
-        turns,
-        turns_seen,
+        setbacks,
+        setbacks_seen,
         filter,
         prevs,
         pages: Pages::new(),
@@ -201,20 +201,20 @@ impl Reader {
             }
             match self.source {
                 Source::Store => self.read_page().await?,
-                Source::Live => self.take_chunk().await,
+                Source::Live => self.take_chunk().await?,
             }
         }
     }
 
     /// If the log went back behind this stream's place, says so and goes on after the last event that is still there.
     fn go_back_with_the_log(&mut self) {
-        if !self.turns.has_changed().unwrap_or(false) {
+        if !self.setbacks.has_changed().unwrap_or(false) {
             return;
         }
-        let turns = self.turns.borrow_and_update();
-        let Some(kept_to) = turns.kept_since(self.turns_seen) else { return };
-        self.turns_seen = turns.count;
-        drop(turns);
+        let setbacks = self.setbacks.borrow_and_update();
+        let Some(kept_to) = setbacks.kept_since(self.setbacks_seen) else { return };
+        self.setbacks_seen = setbacks.count;
+        drop(setbacks);
         // What was read and not delivered is read again: nobody knows which log it is from.
         let at = self.waiting.front().map_or(self.at, |event| event.seq - 1).max(self.begin_after);
         self.waiting.clear();
@@ -263,24 +263,24 @@ impl Reader {
     /// There is less in the log than the tail has seen: it went back, and the tail will say to where.
     async fn await_the_tail(&mut self) {
         self.tail.look_now();
-        if let Ok(Ok(())) = tokio::time::timeout(LOOK_AGAIN, self.turns.changed()).await {
-            self.turns.mark_changed();
+        if let Ok(Ok(())) = tokio::time::timeout(LOOK_AGAIN, self.setbacks.changed()).await {
+            self.setbacks.mark_changed();
         }
     }
 
     /// Takes what the tail hands out next, or goes back to the store if some of it was missed.
-    async fn take_chunk(&mut self) {
+    async fn take_chunk(&mut self) -> Result<(), StoreError> {
         let handed = tokio::select! {
             biased;
-            Ok(()) = self.turns.changed() => {
-                self.turns.mark_changed();
-                return;
+            Ok(()) = self.setbacks.changed() => {
+                self.setbacks.mark_changed();
+                return Ok(());
             }
             handed = self.live.recv() => handed,
         };
         match handed {
             // Read before the log went back, or before this stream has heard of it.
-            Ok(chunk) if chunk.turns != self.turns_seen => {}
+            Ok(chunk) if chunk.setbacks != self.setbacks_seen => {}
             Ok(chunk) if chunk.next <= self.at => {}
             Ok(chunk) if chunk.after <= self.at => {
                 let from = self.at.max(self.begin_after);
@@ -289,8 +289,12 @@ impl Reader {
                 self.at = chunk.next;
             }
             Ok(_) | Err(RecvError::Lagged(_)) => self.source = Source::Store,
-            // The tail keeps its end open while somebody listens, and we do; reading the store is right all the same.
-            Err(RecvError::Closed) => self.source = Source::Store,
+            // The runtime that the tail ran in has ended: it begins again in this one.
+            Err(RecvError::Closed) => {
+                self.live = self.tail.listen().await?.live;
+                self.source = Source::Store;
+            }
         }
+        Ok(())
     }
 }

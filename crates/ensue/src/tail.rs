@@ -7,7 +7,7 @@
 //! It is also the one that notices when the log goes back (H35): every page it reads begins with the event it already
 //! has, which must still be the same one. That costs a row a page and no query, and needs no word from the engine about
 //! its connections. If it is another event, the tail looks for the last one that still holds, goes on there, and tells
-//! every stream by its [`Turns`]. Streams never go ahead of the tail, so what it has not seen nobody was given.
+//! every stream by its [`Setbacks`]. Streams never go ahead of the tail, so what it has not seen nobody was given.
 
 use crate::marks::Marks;
 use crate::pages::Pages;
@@ -23,9 +23,9 @@ use tokio::sync::{Mutex, Notify, broadcast, watch};
 /// How many pages a stream may lag behind before it has to read the store itself.
 const PAGES_BEHIND_MAX: usize = 16;
 /// How often the log is looked at without a ring: other processes may write to it.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How many times of going back are kept apart.
-const TURNS_MAX: usize = 16;
+const SETBACKS_MAX: usize = 16;
 
 // A page that begins with an event that is known still has room for the next.
 const _: () = assert!(3 * EVENT_BYTES_MAX < PAGE_BYTES_MAX);
@@ -34,7 +34,7 @@ const _: () = assert!(3 * EVENT_BYTES_MAX < PAGE_BYTES_MAX);
 #[derive(Debug)]
 pub(crate) struct Chunk {
     /// How often the log had gone back before these were read.
-    pub turns: u64,
+    pub setbacks: u64,
     pub after: Seq,
     pub events: Vec<Arc<Event>>,
     pub next: Seq,
@@ -42,25 +42,25 @@ pub(crate) struct Chunk {
 
 /// How often the log went back, and to where.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Setbacks {
     pub count: u64,
     /// The last place that stayed what it was, for each of the latest; the oldest stands for all before it too.
     kept_to: VecDeque<Seq>,
 }
 
-impl Turns {
+impl Setbacks {
     fn add(&mut self, kept_to: Seq) {
         self.count += 1;
         self.kept_to.push_back(kept_to);
-        if self.kept_to.len() > TURNS_MAX {
+        if self.kept_to.len() > SETBACKS_MAX {
             let oldest = self.kept_to.pop_front().expect("there are several");
             self.kept_to[0] = self.kept_to[0].min(oldest);
         }
     }
 
-    /// Up to where is everything what it was when `seen` turns had been?
+    /// Up to where is everything what it was when `seen` setbacks had been?
     pub fn kept_since(&self, seen: u64) -> Option<Seq> {
-        let new = (self.count - seen).min(TURNS_MAX as u64) as usize;
+        let new = (self.count - seen).min(SETBACKS_MAX as u64) as usize;
         self.kept_to.iter().rev().take(new).min().copied()
     }
 }
@@ -73,20 +73,21 @@ pub(crate) struct Tail {
     /// Up to here the log was read. Always set before a chunk is handed out: who listens first and then looks here
     /// gets the rest from the hand-out.
     read_to: AtomicU64,
-    turns: watch::Sender<Turns>,
-    /// The hand-out of the running task; none while nobody listens. The task ends only under this lock, so a
-    /// listener that finds it here is served.
-    running: Mutex<Option<broadcast::Sender<Arc<Chunk>>>>,
+    setbacks: watch::Sender<Setbacks>,
+    /// The hand-out of the running task, which alone keeps it open; none while nobody listens. The task ends by itself
+    /// only under this lock, so a listener that finds it here is served; if it ends with its runtime, listeners find
+    /// the hand-out closed and begin another.
+    running: Mutex<Option<broadcast::WeakSender<Arc<Chunk>>>>,
 }
 
 /// What a listener gets.
 pub(crate) struct Listening {
     pub live: broadcast::Receiver<Arc<Chunk>>,
-    pub turns: watch::Receiver<Turns>,
+    pub setbacks: watch::Receiver<Setbacks>,
 }
 
 /// What a look at the log finds.
-enum Found {
+enum Look {
     Nothing,
     More(Chunk),
     /// It is what it was up to here, and not beyond.
@@ -103,24 +104,24 @@ struct Position {
 impl Tail {
     pub fn new(store: SharedStore, bell: watch::Receiver<Seq>) -> Self {
         let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
-        Self { store, bell, behind, read_to, turns: watch::Sender::default(), running: Mutex::new(None) }
+        Self { store, bell, behind, read_to, setbacks: watch::Sender::default(), running: Mutex::new(None) }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
     /// from the store, after the call: then nothing falls between.
     pub async fn listen(self: &Arc<Self>) -> Result<Listening, StoreError> {
         let mut running = self.running.lock().await;
-        if let Some(handout) = &*running {
-            return Ok(Listening { live: handout.subscribe(), turns: self.turns.subscribe() });
+        if let Some(handout) = running.as_ref().and_then(broadcast::WeakSender::upgrade) {
+            return Ok(Listening { live: handout.subscribe(), setbacks: self.setbacks.subscribe() });
         }
         let bell = self.bell.clone();
         let at = self.store.bounds().await?.last;
         let position = Position { at, marks: Marks::at_end(&self.store, at).await?, pages: Pages::new() };
         self.read_to.store(at, Ordering::SeqCst);
         let (handout, live) = broadcast::channel(PAGES_BEHIND_MAX);
-        *running = Some(handout.clone());
+        *running = Some(handout.downgrade());
         tokio::spawn(self.clone().run(position, bell, handout));
-        Ok(Listening { live, turns: self.turns.subscribe() })
+        Ok(Listening { live, setbacks: self.setbacks.subscribe() })
     }
 
     /// Up to where the log was read: no stream may go further by itself.
@@ -150,35 +151,35 @@ impl Tail {
             // Marked as seen before the read: a ring during the read is not lost.
             bell.borrow_and_update();
             match self.look(&mut position).await {
-                Ok(Found::More(chunk)) => {
+                Ok(Look::More(chunk)) => {
                     chunk.events.iter().for_each(|event| position.marks.push(event));
                     position.at = chunk.next;
                     self.read_to.store(position.at, Ordering::SeqCst);
                     let _nobody_listens = handout.send(Arc::new(chunk));
                     continue;
                 }
-                Ok(Found::WentBack(kept_to)) => {
+                Ok(Look::WentBack(kept_to)) => {
                     let (from, to) = (kept_to + 1, position.at);
                     tracing::warn!(from, to, "the log went back: these places are no longer what they were");
                     position.marks.forget_after(kept_to);
                     position.at = kept_to;
-                    // Before the turn is told: who hears of it does not go further than this.
+                    // Before the setback is told: who hears of it does not go further than this.
                     self.read_to.store(kept_to, Ordering::SeqCst);
-                    self.turns.send_modify(|turns| turns.add(kept_to));
+                    self.setbacks.send_modify(|setbacks| setbacks.add(kept_to));
                     continue;
                 }
-                Ok(Found::Nothing) => {}
+                Ok(Look::Nothing) => {}
                 Err(error) => tracing::warn!(%error, "the tail cannot read the log; it tries again"),
             }
             tokio::select! {
-                _rung_or_closed = tokio::time::timeout(POLL, bell.changed()) => {}
+                _rung_or_not = tokio::time::timeout(POLL_INTERVAL, rung(&mut bell)) => {}
                 () = self.behind.notified() => {}
             }
         }
     }
 
     /// Reads what follows, and with it the last event that is known: is it still there?
-    async fn look(&self, Position { at, marks, pages }: &mut Position) -> Result<Found, StoreError> {
+    async fn look(&self, Position { at, marks, pages }: &mut Position) -> Result<Look, StoreError> {
         let at = *at;
         let read = Read { after: at.saturating_sub(1), limit: pages.limit() + 1, filter: Filter::default() };
         let mut page = self.store.read(read).await?;
@@ -186,16 +187,23 @@ impl Tail {
         // What retention took cannot be compared.
         if at >= page.first && !page.events.first().is_some_and(is_known) {
             let kept_to = marks.last_common(&self.store).await?;
-            return Ok(if kept_to < at { Found::WentBack(kept_to) } else { Found::Nothing });
+            return Ok(if kept_to < at { Look::WentBack(kept_to) } else { Look::Nothing });
         }
         if page.next <= at {
-            return Ok(Found::Nothing);
+            return Ok(Look::Nothing);
         }
         page.events.retain(|event| event.seq > at);
         // What was forgotten before it could be read is not claimed: streams find out for themselves.
         let after = at.max(page.first - 1);
         let (events, next) = pages.take(page);
-        Ok(Found::More(Chunk { turns: self.turns.borrow().count, after, events, next }))
+        Ok(Look::More(Chunk { setbacks: self.setbacks.borrow().count, after, events, next }))
+    }
+}
+
+/// Comes back with the next ring; never once the bus is gone, with which nobody rings any more.
+async fn rung(bell: &mut watch::Receiver<Seq>) {
+    if bell.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 
@@ -203,19 +211,28 @@ impl Tail {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_outlives_its_bus_polls_and_does_not_spin() {
+        let (ringer, mut bell) = watch::channel(0);
+        ringer.send_replace(1);
+        rung(&mut bell).await;
+        drop(ringer);
+        assert!(tokio::time::timeout(POLL_INTERVAL, rung(&mut bell)).await.is_err());
+    }
+
     #[test]
-    fn who_saw_some_turns_goes_back_to_the_lowest_of_the_others() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.kept_since(0), None);
-        turns.add(50);
-        turns.add(80);
-        assert_eq!(turns.kept_since(0), Some(50));
-        assert_eq!(turns.kept_since(1), Some(80));
-        assert_eq!(turns.kept_since(2), None);
+    fn who_saw_some_setbacks_goes_back_to_the_lowest_of_the_others() {
+        let mut setbacks = Setbacks::default();
+        assert_eq!(setbacks.kept_since(0), None);
+        setbacks.add(50);
+        setbacks.add(80);
+        assert_eq!(setbacks.kept_since(0), Some(50));
+        assert_eq!(setbacks.kept_since(1), Some(80));
+        assert_eq!(setbacks.kept_since(2), None);
         // However many there are, those of long ago still count for who has not heard of them.
-        (0..1_000).for_each(|_| turns.add(90));
-        assert_eq!(turns.kept_since(0), Some(50));
-        assert_eq!(turns.kept_since(1_001), Some(90));
-        assert_eq!(turns.kept_to.len(), TURNS_MAX);
+        (0..1_000).for_each(|_| setbacks.add(90));
+        assert_eq!(setbacks.kept_since(0), Some(50));
+        assert_eq!(setbacks.kept_since(1_001), Some(90));
+        assert_eq!(setbacks.kept_to.len(), SETBACKS_MAX);
     }
 }

@@ -4,7 +4,7 @@ use super::{Subject, checked, read_all, seqs};
 use crate::factory::Factory;
 use crate::history::{Answer, Call, Outcome, Seen, check, check_stream};
 use ensue_core::store::{Cancelled, Read, SharedStore};
-use ensue_core::{Appended, Event, Filter, NewEvent, Seq};
+use ensue_core::{Appended, Event, Filter, NewEvent, Seq, StoreError};
 use jiff::SignedDuration;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,11 +45,27 @@ async fn client(store: SharedStore, number: usize, since: Instant) -> Vec<Call> 
         let began = since.elapsed();
         let outcome = match store.append(batch).await {
             Ok(told) => Outcome::Acknowledged(answers(&told)),
-            Err(_) => Outcome::Unknown,
+            Err(error) => outcome_of(&error),
         };
         calls.push(Call { began, ended: since.elapsed(), tokens, outcome });
     }
     calls
+}
+
+/// What an error says of the events that were sent.
+fn outcome_of(error: &StoreError) -> Outcome {
+    match error {
+        StoreError::InDoubt(_) | StoreError::Stopped(_) => Outcome::Unknown,
+        StoreError::KeyConflict { .. }
+        | StoreError::Invalid(_)
+        | StoreError::Full(_)
+        | StoreError::Unavailable(_)
+        | StoreError::Closed
+        | StoreError::Locked(_)
+        | StoreError::Unsupported(_)
+        | StoreError::Schema(_)
+        | StoreError::Engine(_) => Outcome::Refused,
+    }
 }
 
 /// Follows the log until `done` and the end is reached.

@@ -3,8 +3,8 @@
 use super::{Subject, seqs};
 use crate::factory::Factory;
 use crate::meaning::Meaning;
-use ensue_core::store::{Cancelled, Released};
-use ensue_core::{Appended, Event, EventId, Found, NewEvent, Pending, Timestamp};
+use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Released};
+use ensue_core::{Appended, Event, EventId, Found, NewEvent, Pending, Seq, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -100,6 +100,46 @@ pub async fn a_release_is_bounded_and_tells_when_the_next_is_due(factory: &dyn F
     assert_eq!(subject.release(2).await, Released { count: 0, last: 5, next_due: Some(due[4]) });
     subject.clock.advance_millis(1_000);
     assert_eq!(subject.release(2).await, Released { count: 1, last: 6, next_due: None });
+}
+
+/// Text that no engine can store in less room than it takes: letters and digits in no order.
+fn incompressible(bytes: usize, seed: u64) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
+    let mut state = seed | 1;
+    let letter = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(ALPHABET[(state >> 32) as usize % ALPHABET.len()])
+    };
+    std::iter::repeat_with(letter).take(bytes).collect()
+}
+
+/// Large events enter a page at a time, so that no commit keeps the appends waiting for long; the rest follows with the
+/// next, in order, and small ones fill up what the large ones leave.
+pub async fn a_release_is_bounded_in_bytes(factory: &dyn Factory) {
+    const PAYLOAD_BYTES: usize = 900_000;
+    const LARGE: usize = 10;
+    const A_PAGE: usize = PAGE_BYTES_MAX / PAYLOAD_BYTES;
+    let subject = Subject::new(factory).await;
+    let due = subject.in_seconds(10);
+    for n in 0..LARGE {
+        let payload = incompressible(PAYLOAD_BYTES, 0x9e37_79b9_7f4a_7c15 ^ n as u64 * 1_000_003);
+        subject.one(NewEvent::new(format!("t{n}")).payload(&payload).not_before(due)).await;
+    }
+    subject.append((LARGE..LARGE + 20).map(|n| NewEvent::new(format!("t{n}")).not_before(due)).collect()).await;
+    subject.clock.advance_millis(10_000);
+
+    let mut counts = Vec::new();
+    for last in [A_PAGE, 2 * A_PAGE, LARGE + 20] {
+        let released = subject.release(1_000).await;
+        counts.push(released.count);
+        let next_due = (last < LARGE + 20).then_some(due);
+        assert_eq!((released.last, released.next_due), (last as Seq, next_due), "after {counts:?}");
+    }
+    assert_eq!(counts, [A_PAGE, A_PAGE, LARGE - 2 * A_PAGE + 20]);
+    assert_eq!(topics(&subject.log().await), (0..LARGE + 20).map(|n| format!("t{n}")).collect::<Vec<_>>());
+    subject.audit().await;
 }
 
 /// The process restarts while they wait, in every stage of their way; their order stays.

@@ -67,6 +67,7 @@ macro_rules! each_behaviour {
                 a_delayed_event_enters_at_its_time_and_not_before
                 an_event_whose_time_has_come_is_not_delayed
                 a_release_is_bounded_and_tells_when_the_next_is_due
+                a_release_is_bounded_in_bytes
                 delayed_events_survive_a_reopen
                 a_cancelled_event_never_enters_the_log
                 a_cancelled_event_frees_its_key

@@ -14,7 +14,7 @@
 //! | How much may that cost? | `meter` |
 //! | Which parts of it can an index look up? | `terms` |
 //! | What can go wrong then? | [`failure`] |
-//! | What are the values? | [`types`], [`value`], [`numeric`], [`json`], `float`, `time`, `text_in`, `like`, `hashtext` |
+//! | What are the values? | [`types`], [`value`], [`numeric`], `numeric_math`, [`json`], `float`, `time`, `text_in`, `like`, `hashtext`, `part` |
 
 mod check;
 pub(crate) mod eval;

@@ -3,6 +3,8 @@
 //! Raw: a plain table with our columns, its key as the only index; multi-row inserts (`unnest`) on one connection, and
 //! single rows from 32 connections. Both sides live in a schema of their own, which is dropped afterwards.
 
+use super::callers::{batches, singles};
+use super::database::{connect, drop_schemas, new_schema};
 use super::report::{Report, Target};
 use super::rounds::{self, Rates, SLICE, slice};
 use super::sample::{Objects, Sample, TOPIC};
@@ -11,7 +13,7 @@ use ensue::{Address, Ensue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 /// How many events a batch has.
@@ -25,16 +27,13 @@ const UNIT: &str = "events/s";
 
 /// Measures in two new schemas, which are dropped afterwards, whatever happens.
 pub async fn run(address: &Address, seconds: u64) -> anyhow::Result<Report> {
-    let schema = format!("ensue_bench_{:08x}", rand::random::<u32>());
+    let schema = new_schema();
     let raw = connect(&address.without_schema()).await?;
     raw.batch_execute(&format!("CREATE SCHEMA {schema}_raw"))
         .await
         .context("cannot make a schema for the benchmark")?;
     let measured = measure(address, &schema, &raw, seconds).await;
-    let drop = format!("DROP SCHEMA IF EXISTS {schema}_raw CASCADE; DROP SCHEMA IF EXISTS {schema} CASCADE");
-    raw.batch_execute(&drop)
-        .await
-        .with_context(|| format!("cannot drop the schemas {schema} and {schema}_raw: drop them by hand"))?;
+    drop_schemas(&raw, &[format!("{schema}_raw"), schema]).await?;
     measured
 }
 
@@ -74,11 +73,11 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
     for round in 0..=rounds::count(seconds, rates.len()) {
         let results = [
             raw_batches(raw, &many, &plain, &seq).await?,
-            batches(&bus, &plain).await?,
+            batches(&bus, &plain, 1, BATCH).await?,
             raw_batches(raw, &many, &all, &seq).await?,
-            batches(&bus, &all).await?,
+            batches(&bus, &all, 1, BATCH).await?,
             raw_singles(&clients, &plain, &seq).await?,
-            singles(&bus, &plain).await?,
+            singles(&bus, &plain, CALLERS).await?,
         ];
         for (rates, (count, took)) in rates.iter_mut().zip(results).filter(|_| round > 0) {
             rates.add(count, took);
@@ -103,18 +102,6 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
     report.raw_rates(format!("plain inserts of one row, {CLIENTS} connections"), raw_one, UNIT);
     report.rates(format!("ensue, {CALLERS} callers of one event"), ours_one, UNIT, raw_one, at_least(2.5));
     Ok(report)
-}
-
-pub(super) async fn connect(url: &str) -> anyhow::Result<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls)
-        .await
-        .context("the benchmark cannot connect (without TLS): check the address, and that the server runs")?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(%error, "a connection of the benchmark broke");
-        }
-    });
-    Ok(client)
 }
 
 async fn raw_batches(
@@ -154,24 +141,6 @@ async fn raw_singles(
             client.execute(insert, &[&number, &Uuid::from_u128(rand::random()), &TOPIC, &payload]).await?;
             Ok(1)
         }
-    })
-    .await
-}
-
-async fn batches(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Duration)> {
-    let (bus, sample) = (bus.clone(), sample.clone());
-    slice(1, move |_| {
-        let (bus, sample) = (bus.clone(), sample.clone());
-        async move { Ok(bus.publish_all(sample.events(BATCH)).await?.len() as u64) }
-    })
-    .await
-}
-
-async fn singles(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Duration)> {
-    let (bus, sample) = (bus.clone(), sample.clone());
-    slice(CALLERS, move |_| {
-        let (bus, sample) = (bus.clone(), sample.clone());
-        async move { bus.publish(sample.event()).await.map(|_| 1).map_err(Into::into) }
     })
     .await
 }

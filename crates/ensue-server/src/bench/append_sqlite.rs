@@ -3,8 +3,10 @@
 //! Raw: one connection, WAL, `synchronous=FULL`, a plain table with our columns and no index beside its key. Ours:
 //! from `publish` to its answer, checking, chaining and the index on objects included.
 
+use super::args::DirArgs;
+use super::callers::{batches, singles};
 use super::report::{Report, Target};
-use super::rounds::{self, Rates, SLICE, slice};
+use super::rounds::{self, Rates, SLICE};
 use super::sample::{Objects, Sample, TOPIC};
 use anyhow::Context;
 use ensue::rusqlite::{self, Connection, params};
@@ -27,12 +29,9 @@ const HALF_OF_RAW: Option<Target> = Some(Target::AtLeast(0.5));
 const QUARTER_OF_RAW: Option<Target> = Some(Target::AtLeast(0.25));
 const TWICE_RAW: Option<Target> = Some(Target::AtMost(2.0));
 
-/// Measures in a new folder inside `folder`, which is removed afterwards.
-pub async fn run(folder: &Path, seconds: u64) -> anyhow::Result<Report> {
-    let place = tempfile::Builder::new()
-        .prefix("ensue-bench-")
-        .tempdir_in(folder)
-        .with_context(|| format!("cannot make a folder in {}: choose another with --dir", folder.display()))?;
+/// Measures in a new folder inside `dir`, which is removed afterwards.
+pub async fn run(dir: &DirArgs, seconds: u64) -> anyhow::Result<Report> {
+    let place = dir.new_folder()?;
     let sample = Arc::new(Sample::new(Objects::Half));
     let plain = Arc::new(Sample::new(Objects::None));
     let mut raw = Raw::open(&place.path().join("raw.db"))?;
@@ -44,10 +43,10 @@ pub async fn run(folder: &Path, seconds: u64) -> anyhow::Result<Report> {
     for round in 0..=rounds::count(seconds, rates.len()) {
         let results = [
             tokio::task::block_in_place(|| raw.slice(&sample))?,
-            batches(&bus, &sample, 1).await?,
-            batches(&bus, &sample, 4).await?,
-            singles(&bus, &sample).await?,
-            batches(&bus, &plain, 1).await?,
+            batches(&bus, &sample, 1, BATCH).await?,
+            batches(&bus, &sample, 4, BATCH).await?,
+            singles(&bus, &sample, CALLERS).await?,
+            batches(&bus, &plain, 1, BATCH).await?,
         ];
         for (rates, (count, took)) in rates.iter_mut().zip(results).filter(|_| round > 0) {
             rates.add(count, took);
@@ -59,7 +58,7 @@ pub async fn run(folder: &Path, seconds: u64) -> anyhow::Result<Report> {
     let mut report = Report::new(format!(
         "Appending on SQLite {} in {}: 200-byte payloads, half of the events on {} objects, {} rounds of {} ms each",
         rusqlite::version(),
-        folder.display(),
+        dir.path().display(),
         super::sample::OBJECTS,
         rounds::count(seconds, rates.len()),
         SLICE.as_millis(),
@@ -77,24 +76,6 @@ pub async fn run(folder: &Path, seconds: u64) -> anyhow::Result<Report> {
         report.against(format!("one ensue publish on an idle system, {name}"), ours, "µs", raw, TWICE_RAW);
     }
     Ok(report)
-}
-
-async fn batches(bus: &Ensue, sample: &Arc<Sample>, callers: usize) -> anyhow::Result<(u64, Duration)> {
-    let (bus, sample) = (bus.clone(), sample.clone());
-    slice(callers, move |_| {
-        let (bus, sample) = (bus.clone(), sample.clone());
-        async move { Ok(bus.publish_all(sample.events(BATCH)).await?.len() as u64) }
-    })
-    .await
-}
-
-async fn singles(bus: &Ensue, sample: &Arc<Sample>) -> anyhow::Result<(u64, Duration)> {
-    let (bus, sample) = (bus.clone(), sample.clone());
-    slice(CALLERS, move |_| {
-        let (bus, sample) = (bus.clone(), sample.clone());
-        async move { bus.publish(sample.event()).await.map(|_| 1).map_err(Into::into) }
-    })
-    .await
 }
 
 /// The latencies of single commits, in nanoseconds.

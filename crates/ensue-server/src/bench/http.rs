@@ -3,20 +3,19 @@
 //! Two child processes of this same program, one with a log and one that only answers, take turns under the same load
 //! of 64 keep-alive connections.
 
+use super::args::{DirArgs, SecondsArgs};
 use super::client::{Connection, post};
 use super::process::Served;
 use super::report::{Report, Target};
 use super::rounds::{self, Rates, SLICE, slice};
 use super::sample::{Objects, Sample, TOPIC};
 use crate::cli::output::OutputArgs;
-use anyhow::Context;
 use axum::http::{StatusCode, header};
 use axum::routing;
 use axum::serve::ListenerExt;
 use bytes::Bytes;
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -38,22 +37,17 @@ pub struct HttpArgs {
     /// The store of the measured server [default: a SQLite file in a new folder]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The folder whose file system is measured (SQLite)
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    dir: PathBuf,
-    /// About how long to measure
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
+    #[command(flatten)]
+    dir: DirArgs,
+    #[command(flatten)]
+    time: SecondsArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Measures and prints.
 pub async fn run(args: HttpArgs) -> anyhow::Result<()> {
-    let place = tempfile::Builder::new()
-        .prefix("ensue-bench-")
-        .tempdir_in(&args.dir)
-        .with_context(|| format!("cannot make a folder in {}: choose another with --dir", args.dir.display()))?;
+    let place = args.dir.new_folder()?;
     let store = args.store.as_deref().unwrap_or("sqlite:ensue.db");
     let ours = Served::start(&["serve", "--listen", "127.0.0.1:0", "--store", store], place.path()).await?;
     let noop = Served::start(&["bench", "noop"], place.path()).await?;
@@ -65,7 +59,7 @@ pub async fn run(args: HttpArgs) -> anyhow::Result<()> {
     let ours_load = Load::open(ours.address(), &sample).await?;
     let mut rates: [Rates; 2] = Default::default();
     // The first round warms up and is not counted.
-    for round in 0..=rounds::count(args.seconds, rates.len()) {
+    for round in 0..=rounds::count(args.time.seconds, rates.len()) {
         let results = [noop_load.slice().await?, ours_load.slice().await?];
         for (rates, (count, took)) in rates.iter_mut().zip(results).filter(|_| round > 0) {
             rates.add(count, took);
@@ -78,7 +72,7 @@ pub async fn run(args: HttpArgs) -> anyhow::Result<()> {
     let mut report = Report::new(format!(
         "POST /v1/events, one event each, over {CONNECTIONS} keep-alive connections: 200-byte payloads, half of the events \
          on 10,000 objects, {} rounds of {} ms each; client and server share the machine",
-        rounds::count(args.seconds, rates.len()),
+        rounds::count(args.time.seconds, rates.len()),
         SLICE.as_millis(),
     ));
     let [noop, ours] = &rates;

@@ -2,10 +2,11 @@
 //!
 //! A short and a long one of the same events, in files or schemas of their own that are gone afterwards.
 
-use super::append_postgres::connect;
+use super::args::Engine;
+use super::database;
 use super::sample::{Objects, Sample};
-use anyhow::{Context, bail};
-use ensue::{Address, Ensue, Options, Place};
+use anyhow::Context;
+use ensue::{Ensue, Options};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use tempfile::TempDir;
@@ -28,35 +29,23 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Two empty logs: files in a new folder of `dir`, or schemas of a Postgres database.
-    pub fn new(store: Option<&str>, dir: &Path) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("ensue-bench-")
-            .tempdir_in(dir)
-            .with_context(|| format!("cannot make a folder in {}: choose another with --dir", dir.display()))?;
-        let Some(store) = store.filter(|store| *store != "sqlite") else {
-            // Absolute, because a server runs in another folder.
-            let place = folder.path().canonicalize().context("cannot tell where the new folder is")?;
-            let place = place.to_str().context("the folder's name is not text: choose another with --dir")?;
-            let [short, long] = ["short", "long"].map(|name| format!("{place}/{name}.db"));
-            return Ok(Self { short, long, folder, database: None });
-        };
-        let address: Address = store.parse().context("--store")?;
-        match address.place() {
-            Place::Postgres => {}
-            Place::Memory | Place::File(_) => bail!(
-                "the benchmark makes SQLite files of its own (choose the folder with --dir) or takes a \
-                 postgres://USER@HOST/DATABASE; it will not write into `{address}`"
-            ),
+    /// Two empty logs: files in this folder, or schemas of a Postgres database.
+    pub fn new(engine: Engine, folder: TempDir) -> anyhow::Result<Self> {
+        match engine {
+            Engine::Sqlite => {
+                // Absolute, because a server runs in another folder.
+                let place = folder.path().canonicalize().context("cannot tell where the new folder is")?;
+                let place = place.to_str().context("the folder's name is not text: choose another with --dir")?;
+                let [short, long] = ["short", "long"].map(|name| format!("{place}/{name}.db"));
+                Ok(Self { short, long, folder, database: None })
+            }
+            Engine::Postgres(address) => {
+                let schema = database::new_schema();
+                let schemas = ["short", "long"].map(|name| format!("{schema}_{name}"));
+                let [short, long] = schemas.each_ref().map(|schema| address.with_schema(schema));
+                Ok(Self { short, long, folder, database: Some((address.without_schema(), schemas)) })
+            }
         }
-        let number = rand::random::<u32>();
-        let schemas = ["short", "long"].map(|name| format!("ensue_bench_{number:08x}_{name}"));
-        Ok(Self {
-            short: address.with_schema(&schemas[0]),
-            long: address.with_schema(&schemas[1]),
-            folder,
-            database: Some((address.without_schema(), schemas)),
-        })
     }
 
     /// The folder that goes with the logs.
@@ -71,15 +60,8 @@ impl Logs {
 
     /// Clears everything away.
     pub async fn clear(self) -> anyhow::Result<()> {
-        let Some((database, schemas)) = &self.database else { return Ok(()) };
-        let client = connect(database).await?;
-        for schema in schemas {
-            client
-                .batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"))
-                .await
-                .with_context(|| format!("cannot drop the schema {schema}: drop it by hand"))?;
-        }
-        Ok(())
+        let Some((url, schemas)) = &self.database else { return Ok(()) };
+        database::drop_schemas(&database::connect(url).await?, schemas).await
     }
 }
 

@@ -3,11 +3,26 @@
 //! Every figure stands beside the raw limit from the same run on the same file system, in short rounds that take turns,
 //! because machines are noisy and a bare number says little. A benchmark never fails for being slow: it shows the
 //! figure beside its target.
+//!
+//! | question | file |
+//! |---|---|
+//! | How fast does the log take events, beside plain inserts? | `append.rs`, `append_sqlite.rs`, `append_postgres.rs` |
+//! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
+//! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
+//! | What can be said to more than one of them? | `args.rs` |
+//! | Which events are measured with, and who publishes them? | `sample.rs`, `callers.rs` |
+//! | How is a noisy machine measured? | `rounds.rs` |
+//! | How is a server measured from outside? | `process.rs` |
+//! | How is a Postgres database used, and left as it was? | `database.rs` |
+//! | How are figures shown? | `report.rs` |
 
 mod append;
 mod append_postgres;
 mod append_sqlite;
+mod args;
+mod callers;
 mod client;
+mod database;
 mod http;
 mod logs;
 mod process;

@@ -3,6 +3,7 @@
 //! A short and a long log, read at their ends in turn: a page must cost the same. Then the long one is read whole, page
 //! by page, and streamed whole by a server, and the memory of either process watched.
 
+use super::args::{DirArgs, EngineArgs};
 use super::logs::{Logs, filled};
 use super::process::{Served, resident_bytes};
 use super::report::{Report, Target};
@@ -11,7 +12,6 @@ use crate::cli::output::{OutputArgs, grouped};
 use anyhow::Context;
 use clap::Args;
 use ensue::{Ensue, Filter, Read, Seq};
-use std::path::PathBuf;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -38,19 +38,17 @@ pub struct ReadArgs {
     /// How many events the long log has
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(SHORT..))]
     events: u64,
-    /// sqlite, or postgres://… [default: sqlite]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The folder whose file system is measured (SQLite)
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    dir: PathBuf,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    dir: DirArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Measures and prints. The logs are cleared away, whatever happens.
 pub async fn run(args: ReadArgs) -> anyhow::Result<()> {
-    let logs = Logs::new(args.store.as_deref(), &args.dir)?;
+    let logs = Logs::new(args.engine.engine()?, args.dir.new_folder()?)?;
     let measured = measure(&logs, args.events).await;
     logs.clear().await?;
     measured?.print(args.output.json)

@@ -2,6 +2,19 @@
 //!
 //! One file per command. A command talks to a running server (`--url`) or opens a store itself (`--store`) through
 //! the same `target::Target`, and prints for people or, with `--json`, for programs.
+//!
+//! | question | file |
+//! |---|---|
+//! | How is a server started, and what may be said to it before? | `serve.rs`, `settings.rs` |
+//! | What would a server do here, and would it start? | `config.rs` |
+//! | How does an event get into the log? | `publish.rs` |
+//! | What happened, and what happens now? | `tail.rs`, its stream in `sse.rs` |
+//! | What is known about one event, and what happened to one object? | `event.rs`, `object.rs` |
+//! | Is the whole log as it was promised? | `verify.rs` |
+//! | What is wrong with this installation? | `doctor/` |
+//! | Does a command talk to a server or to a store? | `target.rs` |
+//! | Which server, and how is it talked to? | `server.rs`, `remote.rs`, its JSON in `wire.rs` |
+//! | How does an argument become a value, and how is an answer shown? | `args.rs`, `output.rs` |
 
 mod args;
 mod config;
@@ -53,7 +66,7 @@ A first tour, in two terminals:
 
 `ensue help COMMAND` shows examples of each; --json is for programs. The commands talk to the server
 that `ensue serve` starts in this folder; --url names another, --store opens a store without one.
-Exit codes: 0 done; 1 not done, or a problem was found; 2 the command line is wrong.
+Exit codes: 0 done; 1 refused, not done, or a problem was found; 2 the command line cannot be read.
 ENSUE_LOG=info (or debug) says more on stderr."
 )]
 struct Cli {

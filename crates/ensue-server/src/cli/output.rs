@@ -3,6 +3,8 @@
 use clap::Args;
 use comfy_table::{Table, presets};
 use ensue::{Event, Seq};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -78,6 +80,24 @@ pub fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// Comes back when whoever read our output has gone; never if that cannot be told.
+pub async fn nobody_reads() {
+    let (told, gone) = tokio::sync::oneshot::channel();
+    let watch = move || {
+        let stdout = std::io::stdout();
+        // Asked for nothing, it tells only of errors: the other end of a pipe was closed.
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        while let Err(Errno::INTR) = rustix::event::poll(&mut watched, None) {}
+        if watched[0].revents().contains(PollFlags::ERR) {
+            let _nobody_waits = told.send(());
+        }
+    };
+    let watching = std::thread::Builder::new().name("ensue-stdout".into()).spawn(watch);
+    if watching.is_err() || gone.await.is_err() {
+        std::future::pending().await
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ Examples:
 
 With --json: {\"id\", \"seq\", \"prev\", \"repeated\"}; seq is null while the event is delayed.
 Exit code 0: the event is on disk; 1: stderr says why it may not be (with --key it can be sent again
-without being stored twice); 2: the command line is wrong.")]
+without being stored twice); 2: the command line cannot be read.")]
 pub struct PublishArgs {
     /// What happened, dotted: order.paid
     pub topic: String,

@@ -115,6 +115,30 @@ impl Remote {
         if response.status().is_success() { self.text(response).await } else { Err(self.refusal(response).await) }
     }
 
+    /// Sends what changes the log. Where no answer comes, it may have been done.
+    async fn change(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
+        let lost = |error: reqwest::Error| match error.is_connect() {
+            true => self.unreachable(error),
+            false => anyhow::Error::new(error.without_url()).context(format!(
+                "the server at {} did not answer, and whether it did what was asked is not known: look before you send \
+                 it again; an event with --key can be sent again without being stored twice",
+                self.url()
+            )),
+        };
+        let response = request.send().await.map_err(lost)?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(self.refusal(response).await);
+        }
+        Ok((status, response.text().await.map_err(lost)?))
+    }
+
+    /// What a problem in the server's words says, with what to do.
+    pub fn detail(text: &str) -> Option<String> {
+        let problem = serde_json::from_str::<Problem>(text).ok()?;
+        Some(problem.detail.unwrap_or(problem.title))
+    }
+
     /// What a refusal says, with what to do.
     pub async fn refusal(&self, response: Response) -> anyhow::Error {
         let status = response.status();
@@ -122,9 +146,9 @@ impl Remote {
         if status == StatusCode::UNAUTHORIZED {
             return self.unauthorized();
         }
-        match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => anyhow!("{}", problem.detail.unwrap_or(problem.title)),
-            Err(_) => anyhow!("the server at {} answered {status}: check --url", self.url()),
+        match Self::detail(&text) {
+            Some(detail) => anyhow!(detail),
+            None => anyhow!("the server at {} answered {status}: check --url", self.url()),
         }
     }
 
@@ -157,10 +181,9 @@ impl Remote {
         };
         let request = self.request(Method::POST, &["v1", "events"], &[]);
         let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(&body)?);
-        let response = self.send(request).await?;
-        let repeated = response.status() == StatusCode::OK;
-        let answer = wire::published(&self.good(response).await?)?;
-        Ok(Appended { id: answer.id, seq: answer.seq, prev: answer.prev, repeated })
+        let (status, text) = self.change(request).await?;
+        let answer = wire::published(&text)?;
+        Ok(Appended { id: answer.id, seq: answer.seq, prev: answer.prev, repeated: status == StatusCode::OK })
     }
 
     /// Reads a page of the log.
@@ -182,8 +205,7 @@ impl Remote {
 
     /// Cancels a delayed event, or says why it cannot be.
     pub async fn cancel(&self, id: EventId) -> anyhow::Result<()> {
-        let response = self.send(self.request(Method::DELETE, &["v1", "events", &id.to_string()], &[])).await?;
-        self.good(response).await.map(drop)
+        self.change(self.request(Method::DELETE, &["v1", "events", &id.to_string()], &[])).await.map(drop)
     }
 
     /// The events of one object, newest first.
@@ -227,6 +249,27 @@ mod tests {
         let remote = Remote::new("http://h:1/base/", None).unwrap();
         let url = remote.at(&["v1", "objects", "a/b c?", "events"], &[("limit", "5".into())]);
         assert_eq!(url.as_str(), "http://h:1/base/v1/objects/a%2Fb%20c%3F/events?limit=5");
+    }
+
+    /// A server that takes a request and hangs up may have done it.
+    #[tokio::test]
+    async fn a_change_that_is_not_answered_is_not_to_be_sent_again_blindly() {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _request = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4_096]).await;
+            }
+        });
+        let remote = Remote::new(&url, None).unwrap();
+        let publish = remote.publish(&ensue::NewEvent::new("t").check().unwrap()).await.unwrap_err().to_string();
+        let cancel = remote.cancel(EventId(uuid::Uuid::nil())).await.unwrap_err().to_string();
+        for told in [publish, cancel] {
+            assert!(told.contains("look before") && !told.contains("try again"), "{told}");
+        }
+        let read = remote.read(0, 1).await.unwrap_err().to_string();
+        assert!(read.contains("try again"), "{read}");
     }
 
     #[test]

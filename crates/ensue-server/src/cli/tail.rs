@@ -131,12 +131,20 @@ pub async fn run(args: TailArgs) -> anyhow::Result<Outcome> {
     let from_beginning = args.from_beginning || args.no_follow && args.after.is_none();
     let after = if from_beginning { Some(0) } else { args.after };
     let mut printer = Printer { left: args.limit, follow: !args.no_follow, json: args.output.json };
-    match args.target.open(Access::Read).await? {
-        Target::Server(remote) => follow_server(&remote, &filter, after, &mut printer).await?,
-        Target::Store(bus) => {
-            follow_store(&bus, filter, after, &mut printer).await?;
-            bus.close().await;
+    let target = args.target.open(Access::Read).await?;
+    let follow = async {
+        match &target {
+            Target::Server(remote) => follow_server(remote, &filter, after, &mut printer).await,
+            Target::Store(bus) => follow_store(bus, filter, after, &mut printer).await,
         }
+    };
+    // A pipe that is closed while nothing happens would else be noticed only with the next event.
+    tokio::select! {
+        followed = follow => followed?,
+        () = output::nobody_reads() => {}
+    }
+    if let Target::Store(bus) = target {
+        bus.close().await;
     }
     Ok(Outcome::Done)
 }

@@ -66,7 +66,7 @@ async fn check_is_there(address: &Address) -> anyhow::Result<()> {
                 Some(Error::Store(StoreError::Schema(_))) => {
                     Err(anyhow!("{error:#} (`ensue publish --create` makes a log where there is none)"))
                 }
-                _ => Err(error),
+                Some(Error::Store(_) | Error::Invalid(_) | Error::Address(_)) | None => Err(error),
             },
         },
     }
@@ -76,6 +76,10 @@ impl TargetArgs {
     /// Opens the store, or makes ready to talk to the server.
     pub async fn open(self, access: Access) -> anyhow::Result<Target> {
         let Some(store) = self.store else { return Ok(Target::Server(self.server.remote()?)) };
+        // The variable may be there for other commands; the flag is meant.
+        if self.server.url.is_some() && self.server.url != std::env::var("ENSUE_URL").ok() {
+            bail!("--store and --url name two logs: give the one that you mean");
+        }
         let address: Address = store.parse().context("--store")?;
         if address.place() == Place::Memory {
             bail!("a store in memory is gone when this command ends: start `ensue serve --dev` and talk to that");

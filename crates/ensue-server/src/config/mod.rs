@@ -158,10 +158,14 @@ impl Settings {
         listen::addresses(&self.listen, !self.tokens.is_empty()).await
     }
 
+    /// The names of the tokens that can be guessed.
+    pub fn weak_tokens(&self) -> Vec<&str> {
+        self.tokens.iter().filter(|token| token.is_weak()).map(|token| token.name.as_str()).collect()
+    }
+
     /// What is allowed, and yet not wise.
     pub fn warnings(&self) -> Vec<String> {
-        let weak: Vec<&str> =
-            self.tokens.iter().filter(|token| token.is_weak()).map(|token| token.name.as_str()).collect();
+        let weak = self.weak_tokens();
         match weak[..] {
             [] => Vec::new(),
             _ => vec![format!(

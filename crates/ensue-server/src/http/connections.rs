@@ -7,7 +7,7 @@ use super::measure::Counted;
 use super::patience::{Overdue, Patience, Serving, Watch, Watched};
 use super::polite::{self, PoliteIo};
 use super::problem::{Kind, Problem};
-use super::stream::stopped;
+use super::stop::stopped;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -37,7 +37,7 @@ const BUFFER_BYTES_MAX: usize = 128 << 10;
 /// How long to wait when the system cannot give another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the farewell to a client that is given up may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// What clients together and each of them may take.
 #[derive(Debug, Clone, Copy)]
@@ -126,14 +126,14 @@ async fn hold(io: TcpStream, router: Router, patience: Patience, mut stop: watch
             let answer = polite::raw(too_slow_head(&patience));
             let farewell = async { io.write_all(&answer).await.and(io.shutdown().await) };
             // Whether it took the answer or not: it is given up.
-            let _ = tokio::time::timeout(FAREWELL, farewell).await;
+            let _ = tokio::time::timeout(FAREWELL_MAX, farewell).await;
         }
         Overdue::Silent | Overdue::Stalled => tracing::trace!(?reason, "a connection was given up"),
     }
 }
 
 fn too_slow_head(patience: &Patience) -> Problem {
-    let seconds = patience.head.as_secs_f64();
+    let seconds = patience.head_max.as_secs_f64();
     let reason = format!("did not come whole within {seconds} s; send the request line and all headers at once");
     Problem::field(Kind::TooSlow, "headers", reason)
 }

@@ -8,6 +8,7 @@
 //! | How are events read, found and cancelled? | `events.rs` |
 //! | What happened to one object? | `objects.rs` |
 //! | How does a client follow the log? | `stream.rs` |
+//! | How does a task hear that the server stops? | `stop.rs` |
 //! | Is the server well, and what does it offer? | `system.rs` |
 //! | Who may come in? | `tokens.rs` |
 //! | How many clients are served at once, and how long does the server wait for each? | `connections.rs`, `patience.rs` |
@@ -29,6 +30,7 @@ mod publish;
 mod query;
 mod responses;
 pub(crate) mod shapes;
+mod stop;
 mod stream;
 mod system;
 mod text;
@@ -164,7 +166,9 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
         info(
             title = "Ensue",
             description = "Things that happen after other things, durably and in order. Every refusal is \
-                application/problem+json: 400 where the request cannot be read, 422 where it says something impossible."
+                application/problem+json: 400 where the request cannot be read, 422 where it says something impossible. \
+                Before a request has reached its route, any path may answer 400 (not HTTP/1.1), 405 (another method), \
+                408 (the head did not come in time), 414 (the path is too long) or 431."
         ),
         components(schemas(ProblemBody))
     )]

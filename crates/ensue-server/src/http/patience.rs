@@ -15,23 +15,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     /// To send the head of a request, from its first byte on; of a new connection, also to send that byte.
-    pub head: Duration,
+    pub head_max: Duration,
     /// To stay silent between two requests. Longer than most clients keep a connection, so that they let go first.
-    pub idle: Duration,
+    pub idle_max: Duration,
     /// To take nothing of an answer, a stream included, although there is something to take.
-    pub stalled: Duration,
+    pub stalled_max: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { head: Duration::from_secs(30), idle: Duration::from_secs(300), stalled: Duration::from_secs(60) }
+        Self { head_max: Duration::from_secs(30), idle_max: Duration::from_secs(300), stalled_max: Duration::from_secs(60) }
     }
 }
 
 impl Patience {
     /// How often to look: an overdue client is found at most a quarter of the shortest limit too late.
     fn interval(&self) -> Duration {
-        self.head.min(self.idle).min(self.stalled) / 4
+        self.head_max.min(self.idle_max).min(self.stalled_max) / 4
     }
 }
 
@@ -94,13 +94,13 @@ impl Watch {
     fn judge(&self, patience: &Patience, now: Instant) -> Option<Overdue> {
         let state = self.state();
         let is_past = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
-        if state.stalled.is_some_and(|since| is_past(since, patience.stalled)) {
+        if state.stalled.is_some_and(|since| is_past(since, patience.stalled_max)) {
             return Some(Overdue::Stalled);
         }
         match state.doing {
-            Doing::Fresh(since) if is_past(since, patience.head) => Some(Overdue::Silent),
-            Doing::Asking(since) if is_past(since, patience.head) => Some(Overdue::Head),
-            Doing::Idle(since) if is_past(since, patience.idle) => Some(Overdue::Silent),
+            Doing::Fresh(since) if is_past(since, patience.head_max) => Some(Overdue::Silent),
+            Doing::Asking(since) if is_past(since, patience.head_max) => Some(Overdue::Head),
+            Doing::Idle(since) if is_past(since, patience.idle_max) => Some(Overdue::Silent),
             Doing::Fresh(_) | Doing::Asking(_) | Doing::Idle(_) | Doing::Served => None,
         }
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     const PATIENCE: Patience =
-        Patience { head: Duration::from_secs(30), idle: Duration::from_secs(300), stalled: Duration::from_secs(60) };
+        Patience { head_max: Duration::from_secs(30), idle_max: Duration::from_secs(300), stalled_max: Duration::from_secs(60) };
 
     fn after(watch: &Watch, seconds: u64) -> Option<Overdue> {
         watch.judge(&PATIENCE, Instant::now() + Duration::from_secs(seconds))
@@ -222,6 +222,36 @@ mod tests {
         let first = watch.state().doing;
         watch.came();
         assert_eq!(watch.state().doing, first);
+    }
+
+    #[test]
+    fn nothing_else_counts_until_the_last_answer_is_taken() {
+        for is_asking in [false, true] {
+            let watch = Watch::new();
+            drop(watch.serve());
+            watch.offered(false);
+            if is_asking {
+                watch.came();
+            }
+            assert_eq!(after(&watch, 59), None, "the answer before is still under way");
+            assert_eq!(after(&watch, 301), Some(Overdue::Stalled), "no other answer may be written into it");
+        }
+    }
+
+    #[test]
+    fn the_time_begins_when_the_last_answer_is_taken() {
+        let watch = Watch::new();
+        let long_ago = Instant::now() - Duration::from_secs(1_000);
+        for (doing, limit_seconds, overdue) in
+            [(Doing::Asking(long_ago), 30, Overdue::Head), (Doing::Idle(long_ago), 300, Overdue::Silent)]
+        {
+            *watch.state() = State { doing, stalled: Some(Instant::now()) };
+            watch.offered(true);
+            assert_eq!(
+                (after(&watch, limit_seconds - 1), after(&watch, limit_seconds + 1)),
+                (None, Some(overdue))
+            );
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(super) enum Kind {
     HeadersTooLarge,
     Internal,
     Unavailable,
+    InDoubt,
     Full,
 }
 
@@ -51,7 +52,7 @@ impl Kind {
             Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Kind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Unavailable | Kind::InDoubt => StatusCode::SERVICE_UNAVAILABLE,
             Kind::Full => StatusCode::INSUFFICIENT_STORAGE,
         }
     }
@@ -73,6 +74,7 @@ impl Kind {
             Kind::Invalid => "urn:ensue:problem:invalid",
             Kind::Internal => "urn:ensue:problem:internal",
             Kind::Unavailable => "urn:ensue:problem:unavailable",
+            Kind::InDoubt => "urn:ensue:problem:in-doubt",
             Kind::Full => "urn:ensue:problem:disk-full",
         }
     }
@@ -94,6 +96,7 @@ impl Kind {
             Kind::Invalid => "Invalid input",
             Kind::Internal => "The server failed",
             Kind::Unavailable => "The store cannot be reached right now",
+            Kind::InDoubt => "Whether it was done is not known",
             Kind::Full => "The disk is full",
         }
     }
@@ -188,7 +191,9 @@ impl From<StoreError> for Problem {
             }
             StoreError::Full(_) => Self::new(Kind::Full, detail),
             StoreError::Unavailable(_) => Self { retry_after_seconds: Some(1), ..Self::new(Kind::Unavailable, detail) },
-            StoreError::Locked(_) | StoreError::Stopped(_) => Self::new(Kind::Unavailable, detail),
+            // Without Retry-After: a client that obeys it would send again what may be stored.
+            StoreError::InDoubt(_) => Self::new(Kind::InDoubt, detail),
+            StoreError::Closed | StoreError::Locked(_) | StoreError::Stopped(_) => Self::new(Kind::Unavailable, detail),
             StoreError::Unsupported(_) | StoreError::Schema(_) | StoreError::Engine(_) => {
                 Self::new(Kind::Internal, detail)
             }
@@ -253,6 +258,8 @@ mod tests {
             (StoreError::Invalid(Invalid::new("topic", "is bad")), 422),
             (StoreError::Full(text()), 507),
             (StoreError::Unavailable(text()), 503),
+            (StoreError::InDoubt(text()), 503),
+            (StoreError::Closed, 503),
             (StoreError::Locked(text()), 503),
             (StoreError::Stopped(text()), 503),
             (StoreError::Unsupported(text()), 500),

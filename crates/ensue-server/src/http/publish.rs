@@ -23,6 +23,9 @@ use tokio::time::{Instant, timeout_at};
 const DISCARD_BYTES_MAX: usize = 16 << 20;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// A header by which other APIs know a repeated request.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
 /// The forms in which events can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -147,6 +150,10 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
         && wait != "sync"
     {
         return Err(Problem::bad_request("wait", "must be `sync`, or be left out"));
+    }
+    // Whoever sends it counts on it: passed over in silence it would have the event stored twice.
+    if request.headers().contains_key(IDEMPOTENCY_KEY) {
+        return Err(Problem::bad_request(IDEMPOTENCY_KEY, "is not read here; put it into the event, as its `key`"));
     }
     let form = Form::of(request.headers())?;
     let (parts, body) = request.into_parts();

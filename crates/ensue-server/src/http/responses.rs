@@ -14,7 +14,12 @@ impl IntoResponses for StoreProblems {
         let entries = [
             ("401", "The token is missing or unknown"),
             ("500", "The server failed; its log says more"),
-            ("503", "The store cannot be reached right now; send the request again"),
+            (
+                "503",
+                "The store cannot do it right now. With `Retry-After`: send the request again. With the type `in-doubt`: \
+                 whether it was done is not known, so look first; events with a key can be sent again without being \
+                 stored twice",
+            ),
         ];
         entries.into_iter().map(|(status, description)| (status.to_string(), problem(description).into())).collect()
     }

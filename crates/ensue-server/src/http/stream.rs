@@ -11,6 +11,7 @@ use super::problem::{Problem, ProblemBody};
 use super::query::{self, Query};
 use super::responses::StoreProblems;
 use super::shapes::EventShape;
+use super::stop::stopped;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -172,11 +173,4 @@ fn write_event(chunk: &mut Vec<u8>, delivered: &Delivered) {
 
 fn put(chunk: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     chunk.write_fmt(text).expect("writing to memory does not fail");
-}
-
-/// Comes back when the server stops. Nobody left who could say so means that it does not.
-pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    if stop.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending().await
-    }
 }

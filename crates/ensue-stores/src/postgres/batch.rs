@@ -93,8 +93,8 @@ impl Call {
         (Self { outgoing, places, queued_at: Instant::now(), bytes, reply }, receiver)
     }
 
-    /// Answers the caller, who may be gone.
-    pub fn answer(self, answers: Result<Vec<Appended>, StoreError>) {
+    /// Answers the caller, who may be gone. What is left can be let go when nobody waits.
+    pub fn answer(self, answers: Result<Vec<Appended>, StoreError>) -> Vec<Outgoing> {
         let spread = |answers: Vec<Appended>| match &self.places {
             None => answers,
             Some(places) => {
@@ -106,6 +106,7 @@ impl Call {
             }
         };
         let _ = self.reply.send(answers.map(spread));
+        self.outgoing
     }
 }
 

@@ -44,10 +44,10 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
     let told = |failure: Failure| explain(&failure, &server.place);
     let mut client = server.connect().await.map_err(told)?;
     let number = "SELECT current_setting('server_version_num')::int";
-    let row = within(server.statement_limit, client.query_one(number, &[])).await.map_err(told)?;
+    let row = within(server.statement_time_max, client.query_one(number, &[])).await.map_err(told)?;
     check_version(row.get(0), &server.place)?;
     loop {
-        let found = within(server.statement_limit, version(&client, schema)).await.map_err(told)?;
+        let found = within(server.statement_time_max, version(&client, schema)).await.map_err(told)?;
         if found > newest() {
             return Err(StoreError::Schema(format!(
                 "the schema {} at {} has version {found}, this program knows {}: use the newer Ensue that made it",

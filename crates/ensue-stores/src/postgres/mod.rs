@@ -6,6 +6,7 @@
 //! | What does a URL ask for? | `url` |
 //! | Is the server who it says it is? | `tls` |
 //! | How is the server reached, again and again? | `server` |
+//! | How long, and how often, is a server that is away tried again? | `patience` |
 //! | How long do we wait for an answer? | `connection` |
 //! | How often is it said that the server is away? | `outage` |
 //! | What does a failure mean to the caller? | `error` |
@@ -34,6 +35,7 @@ mod migrate;
 pub mod options;
 mod outage;
 mod partitions;
+mod patience;
 mod read;
 mod schema;
 mod server;
@@ -54,7 +56,7 @@ use ensue_core::store::{Cancelled, Page, Read, Released};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
 use partitions::Partitions;
 use schema::{Schema, Sql};
-use server::{Server, closed};
+use server::Server;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
@@ -131,7 +133,7 @@ impl PostgresStore {
 
     fn queue(&self) -> Result<mpsc::Sender<Call>, StoreError> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.as_ref().map(|writer| writer.queue.clone()).ok_or_else(closed)
+        writer.as_ref().map(|writer| writer.queue.clone()).ok_or(StoreError::Closed)
     }
 
     /// A row that does not have what it should have.
@@ -163,9 +165,11 @@ impl Store for PostgresStore {
             return Err(self.first_conflict(&batch).await?);
         }
         let (call, reply) = Call::new(batch);
-        queue.send(call).await.map_err(|_| closed())?;
+        queue.send(call).await.map_err(|_| StoreError::Closed)?;
         drop(queue);
-        reply.await.unwrap_or_else(|_| Err(closed()))
+        // A store that is closed still answers all that entered the queue.
+        let panicked = |_| Err(StoreError::InDoubt("the task that writes has ended; open the store again".into()));
+        reply.await.unwrap_or_else(panicked)
     }
 
     async fn release_due(&self, limit: usize) -> Result<Released, StoreError> {
@@ -233,7 +237,7 @@ impl Store for PostgresStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         if !self.read_only && self.queue()?.is_closed() {
-            return Err(closed());
+            return Err(StoreError::Closed);
         }
         self.bounds_now().await.map(|_| ())
     }

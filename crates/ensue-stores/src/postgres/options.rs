@@ -18,7 +18,7 @@ pub struct PostgresOptions {
     /// How long the server may take to answer one statement before its connection is given up, which is how a server
     /// that hangs is noticed. An append that this happens to is looked for on a new connection before it is answered.
     /// The server itself ends a statement after four fifths of it, so that one that is only busy can still say so.
-    pub statement_limit: Duration,
+    pub statement_time_max: Duration,
     /// How many connections may read at once; one more writes.
     pub readers_max: usize,
 }
@@ -30,7 +30,7 @@ impl Default for PostgresOptions {
             read_only: false,
             partition_rows: 1_000_000,
             unavailable_after: Duration::from_secs(10),
-            statement_limit: Duration::from_secs(30),
+            statement_time_max: Duration::from_secs(30),
             readers_max: 8,
         }
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for PostgresOptions {
             .field("read_only", &self.read_only)
             .field("partition_rows", &self.partition_rows)
             .field("unavailable_after", &self.unavailable_after)
-            .field("statement_limit", &self.statement_limit)
+            .field("statement_time_max", &self.statement_time_max)
             .field("readers_max", &self.readers_max)
             .finish()
     }

@@ -46,7 +46,7 @@ impl Sql {
             live_keys: sql(include_str!("sql/live_keys.sql")),
             tail: sql("SELECT * FROM {schema}.log_tail($1)"),
             next_due: sql(include_str!("sql/next_due.sql")),
-            release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3)"),
+            release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3, $4)"),
             read_range: sql(include_str!("sql/read_range.sql")),
             read_object: sql(include_str!("sql/read_object.sql")),
             walk_end: sql(include_str!("sql/walk_end.sql")),

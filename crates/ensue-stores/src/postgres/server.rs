@@ -8,11 +8,11 @@ use super::connection::{Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
 use super::outage::Outage;
+use super::patience::Patience;
 use super::tls;
 use super::url::{self, Target};
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod};
 use ensue_core::StoreError;
-use rand::Rng;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
@@ -27,10 +27,6 @@ pub(super) fn each<'a>(params: Params<'a>) -> impl ExactSizeIterator<Item = &'a 
     params.iter().map(|param| *param as &dyn ToSql)
 }
 
-/// The first pause before connecting again, and the longest.
-const PAUSE_FIRST: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
-
 /// How often the server looks whether the client of a running statement is still there.
 const CLIENT_LOOKED_FOR_EVERY: Duration = Duration::from_secs(1);
 
@@ -44,7 +40,7 @@ pub(super) struct Server {
     /// For messages: without user and password.
     pub place: String,
     pub unavailable_after: Duration,
-    pub statement_limit: Duration,
+    pub statement_time_max: Duration,
 }
 
 impl Server {
@@ -70,8 +66,8 @@ impl Server {
             }))
             .build()
             .map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))?;
-        let PostgresOptions { unavailable_after, statement_limit, .. } = *options;
-        Ok(Self { config, tls, pins, pool, outage, place, unavailable_after, statement_limit })
+        let PostgresOptions { unavailable_after, statement_time_max, .. } = *options;
+        Ok(Self { config, tls, pins, pool, outage, place, unavailable_after, statement_time_max })
     }
 
     /// A connection outside the pool.
@@ -97,11 +93,11 @@ impl Server {
         let mut patience = self.patience();
         loop {
             let failure = match tokio::time::timeout(patience.left(), self.pool.get()).await {
-                Ok(Ok(client)) => return Ok(Reader::new(client, self.statement_limit)),
+                Ok(Ok(client)) => return Ok(Reader::new(client, self.statement_time_max)),
                 Ok(Err(PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)))) => {
                     Failure::Told(error)
                 }
-                Ok(Err(PoolError::Closed)) => return Err(closed()),
+                Ok(Err(PoolError::Closed)) => return Err(StoreError::Closed),
                 Ok(Err(
                     error @ (PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)),
                 )) => {
@@ -168,7 +164,7 @@ impl Server {
 /// were made for a small table must still be right for a large one, and what nobody waits for any more comes to an end.
 fn pins(options: &PostgresOptions) -> String {
     let read_only = if options.read_only { "on" } else { "off" };
-    let limit_millis = (options.statement_limit.as_millis() * 4 / 5).clamp(1, i32::MAX as u128);
+    let limit_millis = (options.statement_time_max.as_millis() * 4 / 5).clamp(1, i32::MAX as u128);
     let look_millis = CLIENT_LOOKED_FOR_EVERY.as_millis();
     // Not every system that Postgres runs on can look for the client: then the limit alone must do.
     format!(
@@ -178,38 +174,4 @@ fn pins(options: &PostgresOptions) -> String {
          DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \
          EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$"
     )
-}
-
-/// What a store answers that was closed.
-pub(super) fn closed() -> StoreError {
-    StoreError::Unavailable("the store is closed".into())
-}
-
-/// Pauses that grow, with some chance in them so that many nodes do not come back at once, until a point in time.
-pub(super) struct Patience {
-    until: Instant,
-    pause: Duration,
-}
-
-impl Patience {
-    pub fn until(until: Instant) -> Self {
-        Self { until, pause: PAUSE_FIRST }
-    }
-
-    /// The time that is left.
-    pub fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
-    /// Waits a little; false if there is no time left.
-    pub async fn pause(&mut self) -> bool {
-        let left = self.left();
-        if left.is_zero() {
-            return false;
-        }
-        let share = rand::rng().random_range(0.5..1.0);
-        tokio::time::sleep(self.pause.mul_f64(share).min(left)).await;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        true
-    }
 }

@@ -29,7 +29,7 @@ pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect, StoreError
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| StoreError::Engine(format!("no TLS version can be used: {error}")))?
+        .map_err(|error| StoreError::Engine(format!("no TLS version can be used ({error}): set sslmode=disable, or use a build with another TLS provider")))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -43,7 +43,7 @@ fn webpki(target: &Target, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiS
     };
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .build()
-        .map_err(|error| StoreError::Engine(format!("the trusted certificates cannot be used: {error}")))
+        .map_err(|error| StoreError::Engine(format!("the trusted certificates cannot be used ({error}): choose another file with sslrootcert")))
 }
 
 fn roots_of_file(path: &Path) -> Result<RootCertStore, StoreError> {

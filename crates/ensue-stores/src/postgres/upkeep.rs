@@ -5,7 +5,7 @@ use super::error::Trouble;
 use super::read::{millisecond, place, rows_max};
 use super::types::Micros;
 use ensue_core::retention::Bounds;
-use ensue_core::store::{Cancelled, Released};
+use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Released};
 use ensue_core::{EventId, Seq, StoreError};
 use std::sync::atomic::Ordering;
 
@@ -19,10 +19,10 @@ impl PostgresStore {
             return Ok(Released { count: 0, last: look.get::<_, i64>(0) as Seq, next_due });
         }
         let mut patience = self.server.patience();
-        let limit = rows_max(limit);
+        let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
             let client = self.server.reader().await?;
-            match client.query(&self.sql.release_due, &[&self.clock_time(), &self.hint(), &limit]).await {
+            match client.query(&self.sql.release_due, &[&self.clock_time(), &self.hint(), &limit, &bytes_max]).await {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition => self.partitions.ensure().await?,
                 Err(failure) => self.server.again_after(failure, &mut patience).await?,
@@ -48,14 +48,28 @@ impl PostgresStore {
             let seq = row.get::<_, Option<i64>>(0);
             return Ok(seq.map_or(Cancelled::Unknown, |seq| Cancelled::AlreadyLogged(seq as Seq)));
         }
-        let mut patience = self.server.patience();
         let mut answer_was_lost = false;
+        let cancelled = self.cancel_waiting(id, bounds, &mut answer_was_lost).await;
+        // Whatever went wrong after that, it may be done.
+        let doubt = |error: StoreError| error.in_doubt("the connection was lost while the event was cancelled");
+        if answer_was_lost { cancelled.map_err(doubt) } else { cancelled }
+    }
+
+    /// Cancels an event that was seen waiting when the log had these bounds.
+    async fn cancel_waiting(
+        &self,
+        id: EventId,
+        bounds: Bounds,
+        answer_was_lost: &mut bool,
+    ) -> Result<Cancelled, StoreError> {
+        let (from, to) = millisecond(id);
+        let mut patience = self.server.patience();
         let row = loop {
             let client = self.server.reader().await?;
             match client.query(&self.sql.cancel, &[&id.0, &from, &to, &self.hint()]).await {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) => {
-                    answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
+                    *answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
                     self.server.again_after(failure, &mut patience).await?;
                 }
             }
@@ -63,14 +77,12 @@ impl PostgresStore {
         match row.get::<_, Option<i64>>(0) {
             Some(0) => Ok(Cancelled::Gone),
             Some(seq) => Ok(Cancelled::AlreadyLogged(seq as Seq)),
-            None if !answer_was_lost => Ok(Cancelled::Unknown),
+            None if !*answer_was_lost => Ok(Cancelled::Unknown),
             // It would have entered the log after what was its end then: is all that still there?
             None if self.bounds_now().await?.first <= bounds.last + 1 => Ok(Cancelled::Gone),
-            None => Err(StoreError::Unavailable(format!(
-                "the connection to Postgres at {} was lost and retention has passed meanwhile: whether the event was \
-                 cancelled, or entered the log and was forgotten, is not known",
-                self.server.place
-            ))),
+            None => Err(StoreError::InDoubt(
+                "it is gone, but was either cancelled, or entered the log and was forgotten by retention".into(),
+            )),
         }
     }
 

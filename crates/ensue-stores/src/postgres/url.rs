@@ -130,7 +130,9 @@ fn parse_encryption(value: &str) -> Result<Encryption, StoreError> {
 
 fn check_schema(schema: &str) -> Result<(), StoreError> {
     if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || schema.contains('\0') {
-        return Err(invalid(format!("has a schema that is empty or longer than {SCHEMA_BYTES_MAX} bytes")));
+        return Err(invalid(format!(
+            "has a schema that is empty, has a NUL or is longer than {SCHEMA_BYTES_MAX} bytes; choose another, as in ?schema=ensue"
+        )));
     }
     if schema.starts_with("pg_") {
         return Err(invalid("has a schema that begins with `pg_`, which Postgres keeps for itself; choose another"));

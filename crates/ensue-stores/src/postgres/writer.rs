@@ -10,7 +10,8 @@ use super::error::{Failure, Trouble, explain};
 use super::heads::Heads;
 use super::partitions::Partitions;
 use super::schema::Sql;
-use super::server::{Patience, Server};
+use super::patience::Patience;
+use super::server::Server;
 use super::types::Micros;
 use crate::clock::Clock;
 use ensue_core::{Seq, StoreError, Timestamp};
@@ -87,13 +88,13 @@ impl Writer {
     async fn append(&mut self, calls: Vec<Call>) {
         let Err((calls, error)) = self.commit(calls).await else { return };
         if calls.len() == 1 || !matches!(error, StoreError::Invalid(_) | StoreError::Engine(_)) {
-            calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
+            calls.into_iter().for_each(|call| drop(call.answer(Err(error.clone()))));
             return;
         }
         tracing::warn!(%error, calls = calls.len(), "a gathered commit was refused; each call is tried alone");
         for call in calls {
             if let Err((alone, error)) = self.commit(vec![call]).await {
-                alone.into_iter().for_each(|call| call.answer(Err(error.clone())));
+                alone.into_iter().for_each(|call| drop(call.answer(Err(error.clone()))));
             }
         }
     }
@@ -142,12 +143,11 @@ impl Writer {
                 Trouble::Refused => false,
             };
             if !go_on {
-                let error = match (explain(&failure, &self.server.place), &doubt) {
-                    (error, None) => error,
-                    (StoreError::Unavailable(reason), Some(_)) => unknown(&reason),
-                    (other, Some(_)) => unknown(&other.to_string()),
-                };
-                return Err((calls, error));
+                let error = explain(&failure, &self.server.place);
+                return Err(match &doubt {
+                    None => (calls, error),
+                    Some(_) => (calls, error.in_doubt("the connection was lost while the events were sent")),
+                });
             }
         }
     }
@@ -161,7 +161,7 @@ impl Writer {
         let session = self.session.as_ref().expect("connected just above");
         let mut found = 0;
         if let Some(open) = doubt {
-            found = within(self.server.statement_limit, open.settle(&session.client, &self.sql, calls)).await?;
+            found = within(self.server.statement_time_max, open.settle(&session.client, &self.sql, calls)).await?;
             *doubt = None;
         }
         if calls.is_empty() {
@@ -170,7 +170,7 @@ impl Writer {
         let columns = Columns::of(calls, &self.heads);
         let now = self.clock.as_ref().map(|clock| Micros(clock()));
         let hint = self.tail as i64;
-        let limit = self.server.statement_limit + sending_time(calls);
+        let limit = self.server.statement_time_max + sending_time(calls);
         let row = match within(limit, columns.send(&session.client, &session.append, now, hint)).await {
             Ok(row) => row,
             Err(failure) => {
@@ -185,7 +185,7 @@ impl Writer {
             // It is stored: sending it again would double it.
             Err(error) => {
                 let message = format!("the events are stored, but the answer to them cannot be read: {error}");
-                calls.drain(..).for_each(|call| call.answer(Err(StoreError::Engine(message.clone()))));
+                calls.drain(..).for_each(|call| drop(call.answer(Err(StoreError::Engine(message.clone())))));
                 return Ok(found);
             }
         };
@@ -194,10 +194,11 @@ impl Writer {
         self.tail_at = outcome.recorded_at;
         self.last.store(self.tail, Ordering::Relaxed);
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
-        for (call, answer) in calls.drain(..).zip(outcome.answers) {
-            call.answer(answer);
-        }
-        // Nobody waits for what we remember: it comes after the answers (about 0.5 ms for 1,000 objects).
+        let spent: Vec<_> = calls.drain(..).zip(outcome.answers).map(|(call, answer)| call.answer(answer)).collect();
+        // Nobody waits for what we remember and let go (about 0.5 ms for 1,000 objects). But a caller that was woken here
+        // runs on this thread, and only after we have given way.
+        tokio::task::yield_now().await;
+        drop(spent);
         if outcome.before < known_tail {
             self.heads = Heads::begin_at(outcome.before);
         }
@@ -216,7 +217,7 @@ impl Writer {
             let tail = client.query_one(&self.sql.tail, &[&0_i64]).await?;
             Ok::<_, Error>((append, id, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
         };
-        let (append, id, tail, tail_at) = within(self.server.statement_limit, asking).await?;
+        let (append, id, tail, tail_at) = within(self.server.statement_time_max, asking).await?;
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
@@ -224,14 +225,6 @@ impl Writer {
         self.session = Some(Session { client, append, id });
         Ok(())
     }
-}
-
-/// The answer to a call of which nobody knows whether it is stored.
-fn unknown(reason: &str) -> StoreError {
-    StoreError::Unavailable(format!(
-        "the connection was lost while the events were sent, and whether they are stored is not known; events with a \
-         key can be sent again without being stored twice: {reason}"
-    ))
 }
 
 /// How long the bytes of these calls may take on a slow way.

@@ -86,6 +86,8 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
         StoreError::KeyConflict { .. } | StoreError::Invalid(_) => true,
         StoreError::Full(_)
         | StoreError::Unavailable(_)
+        | StoreError::InDoubt(_)
+        | StoreError::Closed
         | StoreError::Locked(_)
         | StoreError::Unsupported(_)
         | StoreError::Schema(_)

@@ -18,15 +18,16 @@ const CHANGE_NOTHING: &str = "BEGIN IMMEDIATE;
     UPDATE ensue_schema SET version = version - 1;
     COMMIT;";
 
-/// Commits the open transaction: all of it is on disk, or, with an error, nothing of it ever will be.
+/// Commits the open transaction: all of it is on disk, or, with an error other than [`StoreError::InDoubt`] and
+/// [`StoreError::Stopped`], nothing of it ever will be.
 pub(super) fn commit(connection: &Connection) -> Result<(), StoreError> {
     let committed = connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
     match committed {
         Ok(_) => Ok(()),
         Err(error) if error::is_no_room_for_shared_memory(&error) => match overwrite(connection) {
             Ok(()) => Err(error::of_write(error)),
-            Err(failed) => Err(StoreError::Unavailable(format!(
-                "the disk is full: free some space; whether this call was stored shows once the store was opened again: {failed}"
+            Err(failed) => Err(StoreError::InDoubt(format!(
+                "the disk is full: free some space; what the log holds after the next good write, or after a restart, is what counts: {failed}"
             ))),
         },
         Err(error) => Err(error::of_write(error)),

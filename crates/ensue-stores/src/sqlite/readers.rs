@@ -30,8 +30,7 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let closed = || StoreError::Unavailable("the store is closed".into());
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| closed())?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (path, idle) = (self.path.clone(), self.idle.clone());
         let looked = tokio::task::spawn_blocking(move || {
             let _permit = permit;

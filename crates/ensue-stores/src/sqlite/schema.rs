@@ -72,12 +72,18 @@ CREATE INDEX ensue_keys_age ON ensue_keys (recorded_at);
 /// Can the file be looked at as it is?
 pub(super) fn check_readable(path: &Path) -> Result<(), StoreError> {
     if !path.exists() {
-        let message = format!("there is no store at {}; start `ensue serve` to make one", path.display());
+        let message = format!(
+            "there is no store at {0}; check the path, or make one with `ensue serve --store sqlite:{0}`",
+            path.display()
+        );
         return Err(StoreError::Engine(message));
     }
     let connection = connect_reader(path).map_err(|error| cannot_open(path, &error))?;
     match version(&connection).map_err(|error| cannot_open(path, &error))? {
-        0 => Err(StoreError::Schema(format!("{} is a database without an Ensue log in it", path.display()))),
+        0 => Err(StoreError::Schema(format!(
+            "{} is a database without an Ensue log in it; choose another file, or start `ensue serve` to make a log in this one",
+            path.display()
+        ))),
         found => check_version(found),
     }
 }

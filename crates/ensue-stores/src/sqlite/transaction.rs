@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Why a transaction was rolled back. Nothing of it is stored.
+/// Why a transaction was rolled back. Nothing of it is stored, unless the store's error says that this is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionError {
     /// A statement failed.

@@ -95,7 +95,7 @@ impl Writer {
     pub async fn append(&self, batch: Vec<Entry>) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Append(Caller { batch, reply }))?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| self.unanswered())?
     }
 
     /// Runs work on the writer's connection.
@@ -108,7 +108,7 @@ impl Writer {
             // Nobody may wait for it any more; it is done all the same.
             let _waiting = reply.send(work(writing));
         })))?;
-        answer.await.map_err(|_| closed())
+        answer.await.map_err(|_| self.unanswered())
     }
 
     /// Waits for a turn at the write lock.
@@ -116,7 +116,7 @@ impl Writer {
         let (granted, grant) = oneshot::channel();
         let (over_sender, over) = mpsc::sync_channel(0);
         self.send(Command::Turn { granted, over })?;
-        grant.await.map_err(|_| closed())?;
+        grant.await.map_err(|_| StoreError::Closed)?;
         Ok(Turn { _over: over_sender })
     }
 
@@ -124,7 +124,7 @@ impl Writer {
     pub fn ready(&self) -> Result<(), StoreError> {
         match self.stopped.get() {
             Some(stopped) => Err(stopped.clone()),
-            None if self.thread.is_finished() => Err(closed()),
+            None if self.thread.is_finished() => Err(StoreError::Closed),
             None => Ok(()),
         }
     }
@@ -138,12 +138,14 @@ impl Writer {
     }
 
     fn send(&self, command: Command) -> Result<(), StoreError> {
-        self.queue.send(command).map_err(|_| closed())
+        self.queue.send(command).map_err(|_| StoreError::Closed)
     }
-}
 
-fn closed() -> StoreError {
-    StoreError::Unavailable("the store is closed".into())
+    /// The thread has ended with a call that it had been given: before it was looked at, if the store was closed.
+    fn unanswered(&self) -> StoreError {
+        let panicked = || StoreError::InDoubt("the writer thread has panicked; open the store again".into());
+        self.stopped.get().cloned().unwrap_or_else(panicked)
+    }
 }
 
 /// The writer's own state, on its thread.
@@ -184,7 +186,7 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
             }
             Some(Command::Close(reply)) => {
                 // Before the answer: nobody finds it ready after that.
-                let _stopped_before = writing.stopped.set(closed());
+                let _stopped_before = writing.stopped.set(StoreError::Closed);
                 drop(writing);
                 let _waiting = reply.send(());
                 return;

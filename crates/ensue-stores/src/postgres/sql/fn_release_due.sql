@@ -2,8 +2,12 @@
 --
 -- The same lock, numbering and chaining as in append. The row in `delayed` stays, emptied, as the way from id to seq:
 -- the id of a delayed event tells when it was accepted, not where it is in the log.
+--
+-- No more than p_bytes_max bytes enter at once, but always one event: appends wait for the lock meanwhile. A running sum
+-- cuts as in read_range.sql, here over what the rows take on the disk: that is what the commit copies, and it is told
+-- without reading the values, so that what waits for the next commit costs this one nothing.
 CREATE FUNCTION {schema}.release_due(
-    p_now timestamptz, p_hint bigint, p_limit bigint,
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint,
     OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -20,11 +24,17 @@ BEGIN
     FROM {schema}.log_tail(p_hint) t;
 
     WITH due AS (
-        SELECT d.*, v_tail + row_number() OVER (ORDER BY d.not_before, d.accepted) AS place
+        SELECT s.*, v_tail + s.nth AS place
         FROM (
-            SELECT * FROM {schema}.delayed w
-            WHERE w.seq IS NULL AND w.not_before <= v_recorded_at ORDER BY w.not_before, w.accepted LIMIT p_limit
-        ) d
+            SELECT d.*, row_number() OVER so_far AS nth,
+                sum(pg_column_size(d.payload) + coalesce(pg_column_size(d.metadata), 0)) OVER so_far AS bytes
+            FROM (
+                SELECT * FROM {schema}.delayed w
+                WHERE w.seq IS NULL AND w.not_before <= v_recorded_at ORDER BY w.not_before, w.accepted LIMIT p_limit
+            ) d
+            WINDOW so_far AS (ORDER BY d.not_before, d.accepted ROWS UNBOUNDED PRECEDING)
+        ) s
+        WHERE s.nth = 1 OR s.bytes > 0
     ), chained AS MATERIALIZED (
         SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
             lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),

@@ -1,0 +1,33 @@
+//! How does a benchmark use a Postgres database, and leave it as it was?
+//!
+//! Everything it writes is in schemas of its own, whose names nobody else has and which it drops at the end.
+
+use anyhow::Context;
+use tokio_postgres::{Client, NoTls};
+
+/// A name for a schema that nobody else has.
+pub fn new_schema() -> String {
+    format!("ensue_bench_{:08x}", rand::random::<u32>())
+}
+
+/// Connects beside the engine.
+pub async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .context("the benchmark cannot connect (without TLS): check the address, and that the server runs")?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "a connection of the benchmark broke");
+        }
+    });
+    Ok(client)
+}
+
+/// Drops schemas with all that is in them, whether they were made or not.
+pub async fn drop_schemas(client: &Client, schemas: &[String; 2]) -> anyhow::Result<()> {
+    let [first, second] = schemas;
+    client
+        .batch_execute(&format!("DROP SCHEMA IF EXISTS {first} CASCADE; DROP SCHEMA IF EXISTS {second} CASCADE"))
+        .await
+        .with_context(|| format!("cannot drop the schemas {first} and {second}: drop them by hand"))
+}

@@ -1,0 +1,157 @@
+//! Can the store be used, is it durable, and does anything wait in it that should not?
+
+use super::Checks;
+use crate::cli::output;
+use crate::cli::target::open_to_read;
+use crate::config::units::human_bytes;
+use ensue::{
+    Address, Ensue, Place, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp, rusqlite,
+};
+use jiff::SignedDuration;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a store may take to open before it counts as unreachable.
+const OPEN_MAX: Duration = Duration::from_secs(15);
+/// How far two clocks may differ.
+const CLOCK_SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
+/// How long a delayed event may be overdue while somebody releases them.
+const OVERDUE_MAX: SignedDuration = SignedDuration::from_secs(10);
+/// Less room than this on the disk is a problem.
+const FREE_BYTES_MIN: u64 = 500_000_000;
+
+/// Looks at the store: its place, its engine, its log.
+pub(super) async fn look(address: &Address, checks: &mut Checks) {
+    match address.place() {
+        Place::Memory => return checks.ok("store", "in memory: there is nothing to look at from outside"),
+        Place::File(path) => {
+            disk(Path::new(path), checks);
+            match SqliteStore::lock_holder(path) {
+                Ok(Some(holder)) => checks.ok("lock", format!("{holder} writes to it; others may read")),
+                Ok(None) => checks.ok("lock", "nobody writes to it right now"),
+                Err(error) => checks.problem("lock", error.to_string(), "check the path and its permissions"),
+            }
+            if !Path::new(path).exists() {
+                return checks.note("store", format!("{address} is not there yet"), "`ensue serve` makes it");
+            }
+        }
+        Place::Postgres => {}
+    }
+    let bus = match tokio::time::timeout(OPEN_MAX, open_to_read(address)).await {
+        Ok(Ok(bus)) => bus,
+        Ok(Err(error)) => {
+            return checks.problem(
+                "store",
+                format!("{error:#}"),
+                "check the address, and that the store's server runs",
+            );
+        }
+        Err(_late) => {
+            let found = format!("{address} did not answer within {} s", OPEN_MAX.as_secs());
+            return checks.problem("store", found, "check that its server runs and can be reached from here");
+        }
+    };
+    checks.ok("store", format!("{address} answers"));
+    engine(address, checks).await;
+    log(&bus, checks).await;
+    bus.close().await;
+}
+
+async fn engine(address: &Address, checks: &mut Checks) {
+    match address.place() {
+        Place::Memory | Place::File(_) => checks.ok("engine", format!("sqlite {}", rusqlite::version())),
+        Place::Postgres => match postgres_settings(address).await {
+            Ok(settings) if settings.fsync => {
+                checks.ok("engine", format!("postgres {}", settings.version));
+            }
+            Ok(settings) => checks.problem(
+                "engine",
+                format!("postgres {} may lose what it has acknowledged: fsync is off", settings.version),
+                "set fsync = on in postgresql.conf, and reload",
+            ),
+            Err(error) => checks.note(
+                "engine",
+                format!("postgres; its settings cannot be seen ({error})"),
+                "look at them with psql",
+            ),
+        },
+    }
+    // A store with a schema from another program or a newer version does not open.
+    checks.ok("schema", "as this program knows it");
+}
+
+/// What the server is set to, over a connection like those of `serve`, TLS and all.
+async fn postgres_settings(address: &Address) -> Result<ServerSettings, StoreError> {
+    let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
+    PostgresStore::open(address.as_str(), options).await?.settings().await
+}
+
+async fn log(bus: &Ensue, checks: &mut Checks) {
+    let store = bus.store();
+    let here = Timestamp::now();
+    let asked = tokio::try_join!(store.bounds(), store.now(), store.pending(1_000), store.pending_count());
+    let (bounds, now, pending, pending_count) = match asked {
+        Ok(answers) => answers,
+        Err(error) => return checks.problem("log", error.to_string(), "run `ensue verify`"),
+    };
+    let newest = match store.event(bounds.last).await {
+        Ok(newest) => newest,
+        Err(error) => return checks.problem("log", error.to_string(), "run `ensue verify`"),
+    };
+    match bounds.count() {
+        0 => checks.ok("log", format!("empty; the next event is seq {}", bounds.last + 1)),
+        count => {
+            let found = format!("{}, seq {} to {}", output::events(count), bounds.first, bounds.last);
+            checks.ok("log", found);
+        }
+    }
+    match pending.first() {
+        None => checks.ok("pending", "no delayed event waits"),
+        Some(first) if now.duration_since(first.not_before) > OVERDUE_MAX => checks.problem(
+            "pending",
+            format!("delayed events are overdue, the first since {}", first.not_before),
+            "start `ensue serve` on this store: it lets them into the log",
+        ),
+        Some(first) => {
+            let wait = output::counted(pending.len() as u64 + 0 * pending_count, "delayed event");
+            checks.ok("pending", format!("{wait} waiting, the first until {}", first.not_before));
+        }
+    }
+    let skew = now.duration_since(here).abs();
+    let ahead = newest.map_or(SignedDuration::ZERO, |newest| newest.recorded_at.duration_since(now));
+    if skew > CLOCK_SKEW_MAX {
+        let found = format!("the store's clock and this machine's differ by {skew:#}");
+        checks.problem("clock", found, "synchronise both (NTP)");
+    } else if ahead > CLOCK_SKEW_MAX {
+        let found = format!("the newest event was recorded {ahead:#} after the present time: the clock was set back");
+        checks.problem(
+            "clock",
+            found,
+            "check the clock; recorded_at stands still until it has caught up, and order is kept",
+        );
+    } else {
+        checks.ok("clock", "the store's clock and this machine's agree");
+    }
+}
+
+fn disk(path: &Path, checks: &mut Checks) {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    match rustix::fs::statvfs(folder) {
+        Ok(room) => {
+            let free = room.f_bavail * room.f_frsize;
+            let found = format!("{} free in {}", human_bytes(free), folder.display());
+            if free < FREE_BYTES_MIN {
+                checks.problem("disk", found, "free some space, or set retention so that the log stays small");
+            } else {
+                checks.ok("disk", found);
+            }
+        }
+        Err(error) => {
+            let found = format!("cannot look at {}: {error}", folder.display());
+            checks.problem("disk", found, "make the folder, or choose another path for the store");
+        }
+    }
+}
