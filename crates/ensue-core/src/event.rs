@@ -154,7 +154,8 @@ impl NewEvent {
     pub fn check_all(batch: Vec<NewEvent>) -> Result<Vec<Entry>, Invalid> {
         crate::plan::check_not_empty(&batch)?;
         if batch.len() > BATCH_MAX {
-            let reason = format!("has {} events; at most {BATCH_MAX} are allowed in one call: split the batch", batch.len());
+            let reason =
+                format!("has {} events; at most {BATCH_MAX} are allowed in one call: split the batch", batch.len());
             return Err(Invalid::new("events", reason));
         }
         let check = |(index, event): (usize, NewEvent)| event.check().map_err(|invalid| invalid.in_batch(index));

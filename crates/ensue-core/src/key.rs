@@ -58,7 +58,8 @@ fn check_plain(field: &str, key: &str, bytes_max: usize) -> Result<(), Invalid> 
         return Err(Invalid::new(field, "is empty; leave the field out instead"));
     }
     if key.len() > bytes_max {
-        return Err(Invalid::new(field, format!("has {} bytes; at most {bytes_max} are allowed: shorten it", key.len())));
+        let reason = format!("has {} bytes; at most {bytes_max} are allowed: shorten it", key.len());
+        return Err(Invalid::new(field, reason));
     }
     if let Some(c) = key.chars().find(|c| c.is_control()) {
         return Err(Invalid::new(field, format!("may not contain the control character {c:?}; leave it out")));

@@ -81,7 +81,8 @@ pub trait Store: Send + Sync + 'static {
     /// a key used for another event refuses the whole batch with [`StoreError::KeyConflict`]. An engine may gather
     /// the calls of many callers into one commit. An engine that loses its connection while a call is under way
     /// finds out whether it was stored before it answers or tries again; where it cannot within its time limit,
-    /// [`StoreError::InDoubt`] leaves that open, and a key makes a repetition safe.
+    /// [`StoreError::InDoubt`] leaves that open, and a key makes a repetition safe. Who stops waiting does not learn
+    /// whether the call was stored: what was not begun by then is let go, what was begun is finished.
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError>;
 
     /// Moves delayed events whose time has come into the log, in order of (`not_before`, acceptance): at most `limit` of

@@ -336,7 +336,7 @@ fn size_depth_and_number_of_parts_are_bounded() {
 fn a_condition_that_costs_too_much_is_stopped() {
     let mut event = event();
     let text = "a".repeat(600_000);
-    event.payload = Json::parse("payload", &format!("{{\"t\":\"{text}\"}}")).unwrap();
+    event.payload = Json::parse("payload", format!("{{\"t\":\"{text}\"}}")).unwrap();
     let params = Json::empty_object();
     let subscription = SubscriptionView::new(Uuid::nil(), "g", &params);
     let matches = |source: &str| Condition::parse(source).unwrap().matches(&EventView::new(&event), &subscription);

@@ -99,7 +99,7 @@ async fn a_connection_that_is_kept_for_nothing_is_let_go_and_a_stream_is_not() {
 /// times for a head and for silence count when the client has taken everything.
 #[tokio::test]
 async fn a_large_answer_that_is_taken_slowly_comes_whole() {
-    let server = server(Patience { head_max: SOON, idle_max: SOON, ..PATIENT }).await;
+    let server = server_with_little_room(Patience { head_max: SOON, idle_max: SOON, ..PATIENT }).await;
     let payload = "x".repeat(100_000);
     server.bus.publish_all((0..40).map(|_| NewEvent::new("a").payload(&payload)).collect()).await.unwrap();
     let page = server.get("/v1/events").await.body;
@@ -118,6 +118,17 @@ async fn a_large_answer_that_is_taken_slowly_comes_whole() {
     let (first, second) = both.body.split_at_checked(page.len()).expect("the answer was cut");
     assert!(first == page, "something else is in the answer");
     assert_eq!(parse(second).status, 200);
+}
+
+/// A server from whose hands the system takes only a small part of a page, if the client takes none.
+async fn server_with_little_room(patience: Patience) -> Server {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_send_buffer_size(64 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let bus = Ensue::open("sqlite::memory:").await.unwrap();
+    let router = router_with(bus.clone(), HttpOptions::default());
+    let limits = ConnectionLimits { patience, ..ConnectionLimits::default() };
+    Server::serve_at(socket.listen(8).unwrap(), bus, router, limits)
 }
 
 /// A client with little room that has asked for a page, and got its first bytes.

@@ -3,5 +3,7 @@
 pub mod clock;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod room;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

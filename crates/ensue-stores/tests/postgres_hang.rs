@@ -5,8 +5,9 @@
 mod postgres_support;
 
 use ensue_conformance::postgres::{PrivatePostgres, signal};
+use ensue_conformance::suite::checked;
 use ensue_core::store::{Read, SharedStore};
-use ensue_core::{EventId, Filter, ObjectKey, StoreError, Timestamp};
+use ensue_core::{EventId, Filter, NewEvent, ObjectKey, StoreError, Timestamp};
 use ensue_stores::postgres::PostgresOptions;
 use postgres_support::wire::{Still, Wire};
 use postgres_support::{Log, WAIT_MAX, on, open_over, places, whole_log};
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Long enough for any statement here on a slow machine, and short enough to wait for.
-const STATEMENT_LIMIT: Duration = Duration::from_millis(500);
+const STATEMENT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The process of the session that appended last.
 const WRITER: &str =
@@ -25,7 +26,7 @@ const WRITER: &str =
 fn impatient() -> PostgresOptions {
     let unavailable_after = Duration::from_millis(500);
     PostgresOptions {
-        statement_time_max: STATEMENT_LIMIT,
+        statement_time_max: STATEMENT_TIME_MAX,
         unavailable_after,
         readers_max: 2,
         ..PostgresOptions::default()
@@ -93,6 +94,29 @@ async fn every_call_to_a_server_that_hangs_ends_and_works_again_when_it_goes_on(
     assert!((2..=3).contains(&events.len()), "the one whose fate was open is there once, or not at all: {events:?}");
     assert_eq!(Some(events[events.len() - 1].seq), last.seq);
     store.close().await;
+}
+
+/// Those who wait in the queue have waited long enough when it is known that the server is away: each of them would
+/// otherwise try anew, one after another.
+#[tokio::test]
+async fn who_stands_in_line_while_the_server_hangs_does_not_wait_for_each_before_him() {
+    let (wire, log) = (Wire::new().await, Log::new().await);
+    let store = open_over(&wire, &log, impatient()).await;
+    store.append(on("o")).await.unwrap();
+    wire.stand(Still::BothWays);
+    let opened = wire.opened();
+    let mut in_line = JoinSet::new();
+    for _ in 0..10 {
+        let store = store.clone();
+        // The same key: each is a commit of its own.
+        in_line.spawn(async move { store.append(checked(vec![NewEvent::new("t").key("k")])).await });
+    }
+    let answers = in_line.join_all().await;
+    let (sent, waited): (Vec<_>, Vec<_>) = answers.into_iter().partition(|a| matches!(a, Err(StoreError::InDoubt(_))));
+    assert_eq!((sent.len(), waited.len()), (1, 9));
+    waited.into_iter().for_each(unavailable);
+    let tried = wire.opened() - opened;
+    assert!(tried < 5, "ten commits have tried to connect {tried} times");
 }
 
 /// The append of which nobody heard any more is answered, and says what is not known.
@@ -219,7 +243,8 @@ async fn a_statement_that_stands_in_line_for_too_long_is_ended_by_the_server() {
 async fn statements_that_nobody_waits_for_any_more_leave_the_pool_and_the_server() {
     let log = Log::new().await;
     let statement_time_max = Duration::from_secs(3_600);
-    let store = log.open_with(PostgresOptions { readers_max: 2, statement_time_max, ..PostgresOptions::default() }).await;
+    let store =
+        log.open_with(PostgresOptions { readers_max: 2, statement_time_max, ..PostgresOptions::default() }).await;
     store.append(on("o")).await.unwrap();
     log.hold("SELECT LOG.lock_log()").await;
     for _ in 0..3 {

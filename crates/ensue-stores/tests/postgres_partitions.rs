@@ -5,10 +5,11 @@
 mod postgres_support;
 
 use ensue_conformance::suite::checked;
-use ensue_core::NewEvent;
 use ensue_core::store::SharedStore;
+use ensue_core::{NewEvent, StoreError, Timestamp};
+use ensue_stores::clock::ManualClock;
 use ensue_stores::postgres::PostgresOptions;
-use postgres_support::{Log, on, whole_log};
+use postgres_support::{Log, WAIT_MAX, on, whole_log};
 use std::time::Duration;
 
 const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.events'::regclass";
@@ -43,6 +44,20 @@ async fn an_append_that_finds_no_partition_makes_one() {
     let answers = store.append(checked(vec![NewEvent::new("t").object("o"); 25])).await.unwrap();
     assert_eq!(answers[24].seq, Some(25));
     whole_log(&store).await;
+}
+
+/// The server says what it says for want of a partition, and making them does not help.
+#[tokio::test]
+async fn a_release_that_no_partition_helps_says_so() {
+    let log = Log::new().await;
+    let clock = ManualClock::at(Timestamp::from_second(1_800_000_000).unwrap());
+    let store = log.open_with(PostgresOptions { clock: Some(clock.clock()), ..PostgresOptions::default() }).await;
+    let due = Timestamp::from_second(1_800_000_001).unwrap();
+    store.append(checked(vec![NewEvent::new("never").not_before(due)])).await.unwrap();
+    log.run("ALTER TABLE LOG.events ADD CHECK (topic <> 'never')").await;
+    clock.advance_millis(1_000);
+    let released = tokio::time::timeout(WAIT_MAX, store.release_due(10)).await.expect("it ends");
+    assert!(matches!(released, Err(StoreError::Engine(_))), "{released:?}");
 }
 
 /// The size of partitions is changed: the new ones begin where the old ones end.

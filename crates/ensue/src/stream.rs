@@ -8,7 +8,7 @@ use crate::Error;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
 use crate::subscription::Start;
-use crate::tail::{Chunk, Listening, Tail, Setbacks};
+use crate::tail::{Chunk, Listening, Setbacks, Tail};
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use futures_util::Stream;

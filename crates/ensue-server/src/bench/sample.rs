@@ -83,7 +83,7 @@ mod tests {
     fn a_payload_has_200_bytes_of_json() {
         for number in [0, 7, u64::MAX] {
             assert_eq!(payload(number).len(), 200);
-            NewEvent::new(TOPIC).payload_json(&payload(number)).check().unwrap();
+            NewEvent::new(TOPIC).payload_json(payload(number)).check().unwrap();
         }
     }
 

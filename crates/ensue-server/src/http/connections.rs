@@ -121,6 +121,7 @@ async fn hold(io: TcpStream, router: Router, patience: Patience, mut stop: watch
         }
     };
     match reason {
+        // The last answer was sent whole, so this does not end up inside it.
         Overdue::Head => {
             let mut io = connection.into_parts().io.into_inner();
             let answer = polite::raw(too_slow_head(&patience));

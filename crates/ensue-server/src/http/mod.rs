@@ -168,7 +168,7 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
             description = "Things that happen after other things, durably and in order. Every refusal is \
                 application/problem+json: 400 where the request cannot be read, 422 where it says something impossible. \
                 Before a request has reached its route, any path may answer 400 (not HTTP/1.1), 405 (another method), \
-                408 (the head did not come in time), 414 (the path is too long) or 431."
+                408 (the head did not come in time), 414 (the path is too long) or 431 (the headers are too large)."
         ),
         components(schemas(ProblemBody))
     )]

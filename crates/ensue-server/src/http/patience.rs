@@ -3,6 +3,10 @@
 //! What a connection is doing is kept in its [`Watch`]: the socket reports bytes, the service reports requests, and the
 //! connection's task asks now and then whether the client is overdue. That costs a request a few stores and no timer.
 //! A body that does not come is the handler's to refuse (`publish.rs`).
+//!
+//! An answer is made long before a slow client has taken it. As long as the socket does not take all of it, the only
+//! question is whether the client takes some: its other times begin when nothing is left to send. So a slow client gets
+//! its answer whole, and no refusal is written into the middle of it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,9 +18,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// To send the head of a request, from its first byte on; of a new connection, also to send that byte.
+    /// To send the head of a request, from its first byte on, but not before the last answer is taken; of a new
+    /// connection, also to send that byte.
     pub head_max: Duration,
-    /// To stay silent between two requests. Longer than most clients keep a connection, so that they let go first.
+    /// To stay silent between two requests, from when the last answer is taken. Longer than most clients keep a
+    /// connection, so that they let go first.
     pub idle_max: Duration,
     /// To take nothing of an answer, a stream included, although there is something to take.
     pub stalled_max: Duration,
@@ -24,7 +30,11 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { head_max: Duration::from_secs(30), idle_max: Duration::from_secs(300), stalled_max: Duration::from_secs(60) }
+        Self {
+            head_max: Duration::from_secs(30),
+            idle_max: Duration::from_secs(300),
+            stalled_max: Duration::from_secs(60),
+        }
     }
 }
 
@@ -38,7 +48,7 @@ impl Patience {
 /// Why a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// It has begun to send a request, and does not finish its head.
+    /// It has begun to send a request, and does not finish its head. Nothing is left to send to it.
     Head,
     /// It has sent nothing at all for too long.
     Silent,
@@ -55,14 +65,26 @@ enum Doing {
     Asking(Instant),
     /// Its request is handled or its answer streamed: the handler sees to the limits.
     Served,
-    /// Had its last answer.
+    /// Its last answer is made.
     Idle(Instant),
+}
+
+impl Doing {
+    /// The same, begun at `now`.
+    fn again(self, now: Instant) -> Self {
+        match self {
+            Self::Fresh(_) => Self::Fresh(now),
+            Self::Asking(_) => Self::Asking(now),
+            Self::Served => Self::Served,
+            Self::Idle(_) => Self::Idle(now),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct State {
     doing: Doing,
-    /// Since when there is something to write that it does not take.
+    /// Since when there is something to write that it does not take; none if nothing is left to send.
     stalled: Option<Instant>,
 }
 
@@ -94,8 +116,8 @@ impl Watch {
     fn judge(&self, patience: &Patience, now: Instant) -> Option<Overdue> {
         let state = self.state();
         let is_past = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
-        if state.stalled.is_some_and(|since| is_past(since, patience.stalled_max)) {
-            return Some(Overdue::Stalled);
+        if let Some(since) = state.stalled {
+            return is_past(since, patience.stalled_max).then_some(Overdue::Stalled);
         }
         match state.doing {
             Doing::Fresh(since) if is_past(since, patience.head_max) => Some(Overdue::Silent),
@@ -117,9 +139,10 @@ impl Watch {
     /// Bytes were offered; did the client take some?
     fn offered(&self, taken: bool) {
         let mut state = self.state();
-        match taken {
-            true => state.stalled = None,
-            false => drop(state.stalled.get_or_insert_with(Instant::now)),
+        if !taken {
+            state.stalled.get_or_insert_with(Instant::now);
+        } else if state.stalled.take().is_some() {
+            state.doing = state.doing.again(Instant::now());
         }
     }
 
@@ -195,8 +218,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { head_max: Duration::from_secs(30), idle_max: Duration::from_secs(300), stalled_max: Duration::from_secs(60) };
+    const PATIENCE: Patience = Patience {
+        head_max: Duration::from_secs(30),
+        idle_max: Duration::from_secs(300),
+        stalled_max: Duration::from_secs(60),
+    };
 
     fn after(watch: &Watch, seconds: u64) -> Option<Overdue> {
         watch.judge(&PATIENCE, Instant::now() + Duration::from_secs(seconds))
@@ -241,16 +267,13 @@ mod tests {
     #[test]
     fn the_time_begins_when_the_last_answer_is_taken() {
         let watch = Watch::new();
-        let long_ago = Instant::now() - Duration::from_secs(1_000);
+        let before = Instant::now() - Duration::from_secs(60);
         for (doing, limit_seconds, overdue) in
-            [(Doing::Asking(long_ago), 30, Overdue::Head), (Doing::Idle(long_ago), 300, Overdue::Silent)]
+            [(Doing::Asking(before), 30, Overdue::Head), (Doing::Idle(before), 300, Overdue::Silent)]
         {
             *watch.state() = State { doing, stalled: Some(Instant::now()) };
             watch.offered(true);
-            assert_eq!(
-                (after(&watch, limit_seconds - 1), after(&watch, limit_seconds + 1)),
-                (None, Some(overdue))
-            );
+            assert_eq!((after(&watch, limit_seconds - 1), after(&watch, limit_seconds + 1)), (None, Some(overdue)));
         }
     }
 

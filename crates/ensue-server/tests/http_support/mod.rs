@@ -81,7 +81,10 @@ impl Server {
     }
 
     pub async fn serve_limited(bus: Ensue, router: axum::Router, limits: ConnectionLimits) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve_at(TcpListener::bind("127.0.0.1:0").await.unwrap(), bus, router, limits)
+    }
+
+    pub fn serve_at(listener: TcpListener, bus: Ensue, router: axum::Router, limits: ConnectionLimits) -> Self {
         let address = listener.local_addr().unwrap();
         let never = tokio::sync::watch::channel(false).1;
         let task = tokio::spawn(serve(listener, router, limits, never));

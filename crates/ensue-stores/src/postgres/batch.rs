@@ -2,6 +2,7 @@
 
 use super::heads::Heads;
 use super::types::{ID_TIME_DIGITS, IdTailIn, Micros};
+use crate::room::Taken;
 use ensue_core::{Appended, Entry, EventId, ObjectKey, Seq, StoreError, Timestamp};
 use rand::RngCore;
 use std::collections::HashMap;
@@ -59,8 +60,11 @@ pub(super) struct Call {
     pub outgoing: Vec<Outgoing>,
     /// One for each entry that the caller gave; none if they are the outgoing ones, one by one.
     places: Option<Vec<Place>>,
+    /// When its caller came, to wait for room first.
     pub queued_at: Instant,
     pub bytes: usize,
+    /// Given back when it is answered.
+    _taken: Taken,
     reply: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
 
@@ -70,7 +74,7 @@ pub(super) type Reply = oneshot::Receiver<Result<Vec<Appended>, StoreError>>;
 impl Call {
     /// Takes a caller's batch. Entries that repeat a key of the same batch are the same event, which was checked; they
     /// are not sent and have the first one's answer.
-    pub fn new(batch: Vec<Entry>) -> (Self, Reply) {
+    pub fn new(batch: Vec<Entry>, queued_at: Instant, taken: Taken) -> (Self, Reply) {
         let bytes = batch.iter().map(Entry::bytes).sum();
         let has_keys = batch.iter().any(|entry| entry.key.is_some());
         let mut by_key = HashMap::new();
@@ -90,7 +94,12 @@ impl Call {
         }
         let (reply, receiver) = oneshot::channel();
         let places = has_keys.then_some(places);
-        (Self { outgoing, places, queued_at: Instant::now(), bytes, reply }, receiver)
+        (Self { outgoing, places, queued_at, bytes, _taken: taken, reply }, receiver)
+    }
+
+    /// Has the caller left?
+    pub fn is_left(&self) -> bool {
+        self.reply.is_closed()
     }
 
     /// Answers the caller, who may be gone. What is left can be let go when nobody waits.

@@ -2,7 +2,9 @@
 //!
 //! First the lost session is ended, if the server still has it: it may be waiting in line for the log, and would store
 //! the batch after we looked. Then, under the lock of the log, the batch's ids are looked for. A commit is all or
-//! nothing, except for callers that it left out whole.
+//! nothing, except for callers that it left out whole. What is found is answered once it is as safe as any commit: where
+//! there is a synchronous standby, there too. All this on a server that can be written to: a standby knows neither the
+//! session nor what it may still store, and no connection is made to one (`server::pins`).
 
 use super::batch::{Call, id_tail};
 use super::error::Failure;

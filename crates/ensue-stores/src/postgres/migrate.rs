@@ -42,7 +42,7 @@ fn newest() -> i32 {
 /// Brings the schema to this program's version, or says why that cannot be.
 pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -> Result<(), StoreError> {
     let told = |failure: Failure| explain(&failure, &server.place);
-    let mut client = server.connect().await.map_err(told)?;
+    let mut client = server.connect(server.unavailable_after).await.map_err(told)?;
     let number = "SELECT current_setting('server_version_num')::int";
     let row = within(server.statement_time_max, client.query_one(number, &[])).await.map_err(told)?;
     check_version(row.get(0), &server.place)?;
@@ -61,7 +61,7 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
         }
         if read_only {
             return Err(StoreError::Schema(format!(
-                "there is no log of this version in the schema {} at {}: open it for writing once, which makes it",
+                "there is no log of this version in the schema {} at {}: start `ensue serve` on it once, which makes it",
                 schema.quoted(),
                 server.place
             )));

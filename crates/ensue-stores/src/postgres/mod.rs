@@ -48,6 +48,7 @@ mod writer;
 pub use options::PostgresOptions;
 
 use crate::clock::Clock;
+use crate::room::Room;
 use async_trait::async_trait;
 use batch::Call;
 use ensue_core::event::whole_microseconds;
@@ -59,6 +60,7 @@ use schema::{Schema, Sql};
 use server::Server;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use types::Micros;
@@ -73,6 +75,8 @@ pub struct PostgresStore {
     partitions: Arc<Partitions>,
     /// The newest place that anybody here has seen: only a hint, which saves looking into old partitions.
     last: Arc<AtomicU64>,
+    /// For the calls in the writer's queue.
+    room: Room,
     writer: Mutex<Option<WriterTask>>,
 }
 
@@ -108,7 +112,8 @@ impl PostgresStore {
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };
         let read_only = options.read_only;
-        Ok(Self { server, sql, clock: options.clock, read_only, partitions, last, writer: Mutex::new(writer) })
+        let (clock, room, writer) = (options.clock, Room::default(), Mutex::new(writer));
+        Ok(Self { server, sql, clock, read_only, partitions, last, room, writer })
     }
 
     /// What the server says of itself, over a connection like all others: for `doctor`.
@@ -164,7 +169,9 @@ impl Store for PostgresStore {
         if plan::check_keys_within(&batch).is_err() {
             return Err(self.first_conflict(&batch).await?);
         }
-        let (call, reply) = Call::new(batch);
+        let queued_at = Instant::now();
+        let taken = self.room.take(&batch).await;
+        let (call, reply) = Call::new(batch, queued_at, taken);
         queue.send(call).await.map_err(|_| StoreError::Closed)?;
         drop(queue);
         // A store that is closed still answers all that entered the queue.

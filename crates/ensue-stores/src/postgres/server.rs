@@ -15,6 +15,7 @@ use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError
 use ensue_core::StoreError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -45,7 +46,10 @@ pub(super) struct Server {
 
 impl Server {
     pub fn new(target: &Target, options: &PostgresOptions) -> Result<Self, StoreError> {
-        let config = target.config.clone();
+        let mut config = target.config.clone();
+        if config.get_hosts().len() > 1 && !options.read_only && !target.chooses_server {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         let tls = tls::connector(target)?;
         let pins = pins(options);
         let place = url::place(&config);
@@ -70,8 +74,8 @@ impl Server {
         Ok(Self { config, tls, pins, pool, outage, place, unavailable_after, statement_time_max })
     }
 
-    /// A connection outside the pool.
-    pub async fn connect(&self) -> Result<Connection, Failure> {
+    /// A connection outside the pool, within this time.
+    pub async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
         let connecting = async {
             let (client, connection) = self.config.connect(self.tls.clone()).await?;
             let task = tokio::spawn(async move {
@@ -83,7 +87,7 @@ impl Server {
             connection.batch_execute(&self.pins).await?;
             Ok::<_, Error>(connection)
         };
-        let connection = within(self.unavailable_after, connecting).await?;
+        let connection = within(limit, connecting).await?;
         self.outage.back(&self.place);
         Ok(connection)
     }
@@ -162,13 +166,21 @@ impl Server {
 
 /// What every connection is told: reading after a lock needs read committed, acknowledged means on disk, plans that
 /// were made for a small table must still be right for a large one, and what nobody waits for any more comes to an end.
+/// A standby is refused, as if it were away: what it has not heard of yet may have happened.
 fn pins(options: &PostgresOptions) -> String {
     let read_only = if options.read_only { "on" } else { "off" };
     let limit_millis = (options.statement_time_max.as_millis() * 4 / 5).clamp(1, i32::MAX as u128);
     let look_millis = CLIENT_LOOKED_FOR_EVERY.as_millis();
+    let primary_only = match options.read_only {
+        true => "",
+        false => {
+            "DO $$ BEGIN IF pg_is_in_recovery() THEN RAISE read_only_sql_transaction \
+             USING MESSAGE = 'the server is in recovery'; END IF; END $$; "
+        }
+    };
     // Not every system that Postgres runs on can look for the client: then the limit alone must do.
     format!(
-        "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
+        "{primary_only}SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
          SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
          SET statement_timeout = {limit_millis}; SET idle_in_transaction_session_timeout = {limit_millis}; \
          DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \

@@ -29,7 +29,11 @@ pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect, StoreError
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| StoreError::Engine(format!("no TLS version can be used ({error}): set sslmode=disable, or use a build with another TLS provider")))?
+        .map_err(|error| {
+            StoreError::Engine(format!(
+                "no TLS version can be used ({error}): build Ensue with a TLS provider that has one"
+            ))
+        })?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -41,9 +45,11 @@ fn webpki(target: &Target, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiS
         Some(path) => roots_of_file(path)?,
         None => roots_of_system()?,
     };
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(|error| StoreError::Engine(format!("the trusted certificates cannot be used ({error}): choose another file with sslrootcert")))
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().map_err(|error| {
+        StoreError::Engine(format!(
+            "the trusted certificates cannot be used ({error}): choose another file with sslrootcert"
+        ))
+    })
 }
 
 fn roots_of_file(path: &Path) -> Result<RootCertStore, StoreError> {

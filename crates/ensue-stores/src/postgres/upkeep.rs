@@ -4,6 +4,7 @@ use super::PostgresStore;
 use super::error::Trouble;
 use super::read::{millisecond, place, rows_max};
 use super::types::Micros;
+use super::writer::TRIES_MAX;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Released};
 use ensue_core::{EventId, Seq, StoreError};
@@ -18,13 +19,16 @@ impl PostgresStore {
             let next_due = look.get::<_, Option<Micros>>(1).map(|due| due.0);
             return Ok(Released { count: 0, last: look.get::<_, i64>(0) as Seq, next_due });
         }
-        let mut patience = self.server.patience();
+        let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
             let client = self.server.reader().await?;
             match client.query(&self.sql.release_due, &[&self.clock_time(), &self.hint(), &limit, &bytes_max]).await {
                 Ok(rows) => break self.server.one(rows)?,
-                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition => self.partitions.ensure().await?,
+                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
+                    tries += 1;
+                    self.partitions.ensure().await?;
+                }
                 Err(failure) => self.server.again_after(failure, &mut patience).await?,
             }
         };

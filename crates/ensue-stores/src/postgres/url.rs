@@ -36,6 +36,8 @@ pub(super) struct Target {
     pub schema: String,
     pub encryption: Encryption,
     pub roots: Option<PathBuf>,
+    /// Does it say itself which of several servers will do?
+    pub chooses_server: bool,
 }
 
 fn invalid(reason: impl Into<String>) -> StoreError {
@@ -63,6 +65,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
         }
     }
     check_schema(&schema)?;
+    let chooses_server = left_over.iter().any(|pair| pair.starts_with("target_session_attrs="));
     let bare = match left_over.is_empty() {
         true => address.to_string(),
         false => format!("{address}?{}", left_over.join("&")),
@@ -101,7 +104,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
         config.tcp_user_timeout(connect_timeout);
     }
     config.keepalives_idle(Duration::from_secs(30));
-    Ok(Target { config, schema, encryption, roots })
+    Ok(Target { config, schema, encryption, roots, chooses_server })
 }
 
 /// Where do the parameters begin? At the first question mark, unless it is one of a password that was not written as

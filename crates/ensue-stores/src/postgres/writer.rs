@@ -9,8 +9,8 @@ use super::doubt::{Doubt, SessionId};
 use super::error::{Failure, Trouble, explain};
 use super::heads::Heads;
 use super::partitions::Partitions;
-use super::schema::Sql;
 use super::patience::Patience;
+use super::schema::Sql;
 use super::server::Server;
 use super::types::Micros;
 use crate::clock::Clock;
@@ -27,8 +27,11 @@ pub(super) const QUEUE_MAX: usize = 4_096;
 /// How much is gathered into one commit, unless a single caller sends more.
 const GATHERED_EVENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 4 << 20;
-/// How often a commit is tried again because others were in the way, or because it lacked a partition.
-const TRIES_MAX: u32 = 5;
+/// How often a commit is tried while others are in the way, or while it lacks a partition.
+pub(super) const TRIES_MAX: u32 = 5;
+/// How soon after a failure to connect another is taken for certain, and how long a call that has waited for long
+/// enough still tries when it is not.
+const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The slowest way to the server that is not taken for a hanging one: a large batch has more time, a second a MiB.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
@@ -48,6 +51,8 @@ pub(super) struct Writer {
     /// The newest place seen by anybody in this process: only a hint.
     last: Arc<AtomicU64>,
     session: Option<Session>,
+    /// When the server could not be reached, the last time that was tried.
+    unreachable_at: Option<Instant>,
     /// The end of the log after our last commit, or when we connected: whatever we send comes after it.
     tail: Seq,
     tail_at: Timestamp,
@@ -63,7 +68,8 @@ impl Writer {
         last: Arc<AtomicU64>,
     ) -> Self {
         let heads = Heads::default();
-        Self { server, sql, clock, partitions, last, session: None, tail: 0, tail_at: Timestamp::MIN, heads }
+        let (session, unreachable_at, tail, tail_at) = (None, None, 0, Timestamp::MIN);
+        Self { server, sql, clock, partitions, last, session, unreachable_at, tail, tail_at, heads }
     }
 
     /// Works until nobody can send any more and the queue is empty.
@@ -79,7 +85,9 @@ impl Writer {
             };
             let gathered = gather(first, &mut queue);
             held_over = gathered.next;
-            self.append(gathered.calls).await;
+            if !gathered.calls.is_empty() {
+                self.append(gathered.calls).await;
+            }
         }
     }
 
@@ -111,7 +119,8 @@ impl Writer {
         let mut doubt: Option<Doubt> = None;
         let mut tries = 0;
         loop {
-            let failure = match self.try_commit(&mut calls, &mut doubt).await {
+            let time_left = patience.as_ref().map_or(self.server.unavailable_after, Patience::left);
+            let failure = match self.try_commit(&mut calls, &mut doubt, time_left).await {
                 Ok(logged) => {
                     metrics::histogram!("ensue_append_seconds", "engine" => "postgres").record(begun.elapsed());
                     metrics::counter!("ensue_append_events_total", "engine" => "postgres").increment(logged);
@@ -152,11 +161,16 @@ impl Writer {
         }
     }
 
-    /// One try: connects if need be, finds out what became of the last try, sends what is left, answers. Says how
+    /// One try: connects if need be, in the time that is left, finds out what became of the last try, sends what is left, answers. Says how
     /// many events entered the log. After an error `doubt` says whether they may have.
-    async fn try_commit(&mut self, calls: &mut Vec<Call>, doubt: &mut Option<Doubt>) -> Result<u64, Failure> {
+    async fn try_commit(
+        &mut self,
+        calls: &mut Vec<Call>,
+        doubt: &mut Option<Doubt>,
+        time_left: Duration,
+    ) -> Result<u64, Failure> {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
-            self.connect().await?;
+            self.connect(time_left).await?;
         }
         let session = self.session.as_ref().expect("connected just above");
         let mut found = 0;
@@ -208,9 +222,20 @@ impl Writer {
         Ok(found + outcome.logged)
     }
 
-    async fn connect(&mut self) -> Result<(), Failure> {
+    async fn connect(&mut self, time_left: Duration) -> Result<(), Failure> {
         self.session = None;
-        let client = self.server.connect().await?;
+        let unreachable_for = self.unreachable_at.map(|at| at.elapsed());
+        let limit = connecting_time(time_left, unreachable_for).min(self.server.unavailable_after);
+        if limit.is_zero() {
+            return Err(Failure::Silence(self.server.unavailable_after));
+        }
+        let made = within(limit, self.make_session(limit)).await;
+        self.unreachable_at = made.is_err().then(Instant::now);
+        made
+    }
+
+    async fn make_session(&mut self, limit: Duration) -> Result<(), Failure> {
+        let client = self.server.connect(limit).await?;
         let asking = async {
             let append = client.prepare(&self.sql.append).await?;
             let id = SessionId::of(&client).await?;
@@ -227,6 +252,15 @@ impl Writer {
     }
 }
 
+/// How long may connecting take? A call that was in the queue while the server was found to be away does not find that
+/// out once more.
+fn connecting_time(time_left: Duration, unreachable_for: Option<Duration>) -> Duration {
+    match unreachable_for {
+        Some(ago) if ago < CONNECT_AGAIN_AFTER => time_left,
+        Some(_) | None => time_left.max(CONNECT_AGAIN_AFTER),
+    }
+}
+
 /// How long the bytes of these calls may take on a slow way.
 fn sending_time(calls: &[Call]) -> Duration {
     Duration::from_secs(calls.iter().map(|call| call.bytes as u64).sum::<u64>() / BYTES_PER_SECOND_MIN)
@@ -239,12 +273,16 @@ struct Gathered {
 }
 
 /// Takes what waits, in order. Two callers with the same key are not put together: the second needs to see the first.
+/// Whose caller has left is let go: nothing of it was sent, and nobody was promised anything.
 fn gather(first: Call, queue: &mut mpsc::Receiver<Call>) -> Gathered {
     let mut keys = HashSet::new();
     let (mut events, mut bytes) = (0, 0);
     let mut calls = Vec::new();
     let mut next = Some(first);
     while let Some(call) = next.take().or_else(|| queue.try_recv().ok()) {
+        if call.is_left() {
+            continue;
+        }
         let fits = events + call.outgoing.len() <= GATHERED_EVENTS_MAX && bytes + call.bytes <= GATHERED_BYTES_MAX;
         let key_taken = call.outgoing.iter().any(|o| o.entry.key.as_ref().is_some_and(|key| keys.contains(key)));
         if !calls.is_empty() && (!fits || key_taken) {
@@ -257,4 +295,20 @@ fn gather(first: Call, queue: &mut mpsc::Receiver<Call>) -> Gathered {
         calls.push(call);
     }
     Gathered { calls, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_time_left_connects_unless_that_has_just_failed() {
+        let (none, moment, long) = (Duration::ZERO, Duration::from_millis(10), Duration::from_secs(5));
+        assert_eq!(connecting_time(none, Some(moment)), none);
+        assert_eq!(connecting_time(none, Some(long)), CONNECT_AGAIN_AFTER);
+        assert_eq!(connecting_time(none, None), CONNECT_AGAIN_AFTER);
+        for unreachable_for in [None, Some(moment), Some(long)] {
+            assert_eq!(connecting_time(long, unreachable_for), long, "who has time left takes it");
+        }
+    }
 }

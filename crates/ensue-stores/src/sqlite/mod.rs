@@ -3,6 +3,7 @@
 //! | question | file |
 //! |---|---|
 //! | Who writes, and how do many callers share one commit? | `writer.rs` |
+//! | What waits for the writer, and how much of it goes into one commit? | `queue.rs` |
 //! | How do the callers of one commit get their answers? | `replier.rs` |
 //! | How is a planned append carried out? | `append.rs` |
 //! | Which event of an object is the newest? | `heads.rs` |
@@ -26,6 +27,7 @@ mod error;
 mod heads;
 mod lock;
 mod objects;
+mod queue;
 mod read;
 mod readers;
 mod replier;

@@ -8,10 +8,12 @@ use super::append::{self, LogWriter, SqliteKnown};
 use super::heads::Heads;
 use super::lock::Lock;
 use super::objects::{self, Unindexed};
+use super::queue::{Batch, Caller, Command, gather};
 use super::replier::{Answer, Replier};
 use super::wal::WalWatch;
 use super::{commit, error, read};
 use crate::clock::Clock;
+use crate::room::Room;
 use ensue_core::{Appended, Entry, StoreError, Timestamp};
 use rusqlite::Connection;
 use std::collections::VecDeque;
@@ -20,32 +22,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// How many events one commit takes at most, unless a single caller has more.
-const GATHER_EVENTS_MAX: usize = 1_000;
-
-type Work = Box<dyn FnOnce(&mut Writing) + Send>;
-
 /// Set when the store is closed, or the disk failed in a way after which nothing can be promised: from then on, nothing
 /// is written.
 type Stopped = Arc<OnceLock<StoreError>>;
-
-/// One caller's append, waiting for its commit.
-struct Caller {
-    batch: Vec<Entry>,
-    reply: oneshot::Sender<Answer>,
-}
-
-enum Command {
-    Append(Caller),
-    /// Anything else that needs the writer's connection, alone.
-    Run(Work),
-    /// Stands aside while somebody else has the write lock.
-    Turn {
-        granted: oneshot::Sender<()>,
-        over: mpsc::Receiver<()>,
-    },
-    Close(oneshot::Sender<()>),
-}
 
 /// A turn at the write lock: the writer stands aside until it is dropped.
 pub(super) struct Turn {
@@ -56,6 +35,8 @@ pub(super) struct Turn {
 pub(super) struct Writer {
     queue: mpsc::Sender<Command>,
     thread: JoinHandle<()>,
+    /// For the appends in the queue.
+    room: Room,
     stopped: Stopped,
     /// What of the log is not indexed yet, for readers.
     pub unindexed: Arc<Unindexed>,
@@ -89,11 +70,13 @@ impl Writer {
             .name("ensue-writer".into())
             .spawn(move || run(writing, &commands))
             .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, thread, stopped, unindexed })
+        Ok(Self { queue, thread, room: Room::default(), stopped, unindexed })
     }
 
-    pub async fn append(&self, batch: Vec<Entry>) -> Answer {
+    pub async fn append(&self, entries: Vec<Entry>) -> Answer {
+        let taken = self.room.take(&entries).await;
         let (reply, answer) = oneshot::channel();
+        let batch = Batch::new(entries, taken);
         self.send(Command::Append(Caller { batch, reply }))?;
         answer.await.map_err(|_| self.unanswered())?
     }
@@ -175,7 +158,9 @@ fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
         match waiting.pop_front() {
             Some(Command::Append(caller)) => {
                 let gathered = gather(caller, &mut waiting);
-                writing.append(gathered);
+                if !gathered.is_empty() {
+                    writing.append(gathered);
+                }
             }
             Some(Command::Run(work)) => work(&mut writing),
             Some(Command::Turn { granted, over }) => {
@@ -202,22 +187,6 @@ fn stand_aside(granted: oneshot::Sender<()>, over: &mpsc::Receiver<()>) {
     if granted.send(()).is_ok() {
         let _dropped = over.recv();
     }
-}
-
-/// Takes the appends that stand next in the queue, up to the bound.
-fn gather(first: Caller, waiting: &mut VecDeque<Command>) -> Vec<Caller> {
-    let mut events = first.batch.len();
-    let mut callers = vec![first];
-    while let Some(Command::Append(next)) = waiting.front() {
-        events += next.batch.len();
-        if events > GATHER_EVENTS_MAX {
-            break;
-        }
-        if let Some(Command::Append(next)) = waiting.pop_front() {
-            callers.push(next);
-        }
-    }
-    callers
 }
 
 impl Writing {
@@ -248,14 +217,14 @@ impl Writing {
 
     /// Appends the callers' batches in one transaction. An error of one plan is that caller's; an error of the
     /// transaction is everybody's.
-    fn commit(&mut self, batches: &[Vec<Entry>]) -> Result<Vec<Answer>, StoreError> {
+    fn commit(&mut self, batches: &[Batch]) -> Result<Vec<Answer>, StoreError> {
         self.change(|changing| {
             let (first, mut tail) = changing.sql(read::ends)?;
             let clock = changing.clock();
             let mut answers = Vec::with_capacity(batches.len());
-            for batch in batches {
+            for Batch { entries, .. } in batches {
                 let Changing { writing } = changing;
-                match append::append_at(&writing.connection, &mut writing.heads, clock, first, tail, batch) {
+                match append::append_at(&writing.connection, &mut writing.heads, clock, first, tail, entries) {
                     Ok((appended, moved)) => {
                         tail = moved;
                         answers.push(Ok(appended));

@@ -55,8 +55,12 @@ fn refusal() -> Vec<u8> {
 impl Wire {
     /// To the server of the run. Its address has no parameters yet.
     pub async fn new() -> Self {
-        let shared = shared_url();
-        let (scheme, rest) = shared.split_once("://").unwrap();
+        Self::to(&shared_url()).await
+    }
+
+    /// To this database.
+    pub async fn to(database: &str) -> Self {
+        let (scheme, rest) = database.split_once("://").unwrap();
         let (authority, path) = rest.split_once('/').unwrap();
         let (user, server) = authority.rsplit_once('@').map_or(("", authority), |(user, server)| (user, server));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -107,6 +111,11 @@ impl Wire {
     /// Lets everything pass again.
     pub fn let_go(&self) {
         self.orders.allowed.send_replace(None);
+    }
+
+    /// How many connections the store has opened so far.
+    pub fn opened(&self) -> usize {
+        self.orders.opened.load(Ordering::SeqCst)
     }
 
     /// How many connections the store has closed so far.

@@ -23,7 +23,8 @@ pub(super) async fn look(remote: &Remote, store_named: bool, checks: &mut Checks
         }
         (true, false, said) => {
             let found = format!("{} runs, but cannot use its store", remote.url());
-            let fix = Remote::detail(&said).unwrap_or_else(|| "look after the store; the server's log says more".into());
+            let fix =
+                Remote::detail(&said).unwrap_or_else(|| "look after the store; the server's log says more".into());
             checks.problem("server", found, fix);
         }
         (false, _, _) => {

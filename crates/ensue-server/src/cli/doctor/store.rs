@@ -5,7 +5,8 @@ use crate::cli::output;
 use crate::cli::target::open_to_read;
 use crate::config::units::human_bytes;
 use ensue::{
-    Address, Ensue, Place, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp, rusqlite,
+    Address, Ensue, Error, Place, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp,
+    rusqlite,
 };
 use jiff::SignedDuration;
 use std::path::Path;
@@ -26,13 +27,13 @@ pub(super) async fn look(address: &Address, checks: &mut Checks) {
         Place::Memory => return checks.ok("store", "in memory: there is nothing to look at from outside"),
         Place::File(path) => {
             disk(Path::new(path), checks);
+            if !Path::new(path).exists() {
+                return checks.note("store", format!("{address} is not there yet"), "`ensue serve` makes it");
+            }
             match SqliteStore::lock_holder(path) {
                 Ok(Some(holder)) => checks.ok("lock", format!("{holder} writes to it; others may read")),
                 Ok(None) => checks.ok("lock", "nobody writes to it right now"),
                 Err(error) => checks.problem("lock", error.to_string(), "check the path and its permissions"),
-            }
-            if !Path::new(path).exists() {
-                return checks.note("store", format!("{address} is not there yet"), "`ensue serve` makes it");
             }
         }
         Place::Postgres => {}
@@ -40,11 +41,13 @@ pub(super) async fn look(address: &Address, checks: &mut Checks) {
     let bus = match tokio::time::timeout(OPEN_MAX, open_to_read(address)).await {
         Ok(Ok(bus)) => bus,
         Ok(Err(error)) => {
-            return checks.problem(
-                "store",
-                format!("{error:#}"),
-                "check the address, and that the store's server runs",
-            );
+            let fix = match error.downcast_ref() {
+                Some(Error::Store(StoreError::Schema(_))) => "do what it says",
+                Some(Error::Store(_) | Error::Invalid(_) | Error::Address(_)) | None => {
+                    "check the address, and that the store's server runs"
+                }
+            };
+            return checks.problem("store", format!("{error:#}"), fix);
         }
         Err(_late) => {
             let found = format!("{address} did not answer within {} s", OPEN_MAX.as_secs());
@@ -89,7 +92,7 @@ async fn postgres_settings(address: &Address) -> Result<ServerSettings, StoreErr
 async fn log(bus: &Ensue, checks: &mut Checks) {
     let store = bus.store();
     let here = Timestamp::now();
-    let asked = tokio::try_join!(store.bounds(), store.now(), store.pending(1_000), store.pending_count());
+    let asked = tokio::try_join!(store.bounds(), store.now(), store.pending(1), store.pending_count());
     let (bounds, now, pending, pending_count) = match asked {
         Ok(answers) => answers,
         Err(error) => return checks.problem("log", error.to_string(), "run `ensue verify`"),
@@ -113,7 +116,7 @@ async fn log(bus: &Ensue, checks: &mut Checks) {
             "start `ensue serve` on this store: it lets them into the log",
         ),
         Some(first) => {
-            let wait = output::counted(pending.len() as u64 + 0 * pending_count, "delayed event");
+            let wait = output::counted(pending_count, "delayed event");
             checks.ok("pending", format!("{wait} waiting, the first until {}", first.not_before));
         }
     }

@@ -169,5 +169,10 @@ BEGIN
         array_agg(c.key_id ORDER BY c.n), array_agg(c.conflict ORDER BY c.n)
     INTO o_prevs, o_seqs, o_ids, o_conflicts
     FROM chained c;
+    -- What is known by its key may be on this server alone, if whoever stored it was ended while it waited for a
+    -- synchronous standby. Only a commit that has written something waits for the standby, as this answer must too.
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
+    END IF;
 END
 $body$;

@@ -34,7 +34,7 @@ BEGIN
             ) d
             WINDOW so_far AS (ORDER BY d.not_before, d.accepted ROWS UNBOUNDED PRECEDING)
         ) s
-        WHERE s.nth = 1 OR s.bytes > 0
+        WHERE s.nth = 1 OR s.bytes <= p_bytes_max
     ), chained AS MATERIALIZED (
         SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
             lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),
