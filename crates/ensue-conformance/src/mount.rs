@@ -9,7 +9,7 @@ use std::process::Command;
 /// The variable that says, with the value 1, that mounting is not possible here.
 const NO_MOUNT: &str = "ENSUE_TEST_NO_MOUNT";
 
-/// Mounts a file system of this size on a folder; false if [`NO_MOUNT`] says that this cannot be.
+/// Mounts a file system of this size on a folder; false if `ENSUE_TEST_NO_MOUNT` says that this cannot be.
 ///
 /// # Panics
 /// If it cannot be mounted although nobody said so.
