@@ -68,14 +68,16 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
     let all = Arc::new(Sample::new(Objects::All));
     let seq = Arc::new(AtomicI64::new(0));
 
-    let mut rates: [Rates; 6] = Default::default();
+    let mut rates: [Rates; 8] = Default::default();
     // The first round warms up and is not counted.
     for round in 0..=rounds::count(seconds, rates.len()) {
         let results = [
             raw_batches(raw, &many, &plain, &seq).await?,
             batches(&bus, &plain, 1, BATCH).await?,
+            batches(&bus, &plain, 2, BATCH).await?,
             raw_batches(raw, &many, &all, &seq).await?,
             batches(&bus, &all, 1, BATCH).await?,
+            batches(&bus, &all, 2, BATCH).await?,
             raw_singles(&clients, &plain, &seq).await?,
             singles(&bus, &plain, CALLERS).await?,
         ];
@@ -91,14 +93,17 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
         rounds::count(seconds, rates.len()),
         SLICE.as_millis(),
     ));
-    let [raw_none, ours_none, raw_all, ours_all, raw_one, ours_one] = &rates;
+    let [raw_none, ours_none, two_none, raw_all, ours_all, two_all, raw_one, ours_one] = &rates;
     let at_least = |bound| Some(Target::AtLeast(bound));
     report.raw_rates(format!("plain inserts, batches of {BATCH}, no objects"), raw_none, UNIT);
     let name = format!("ensue, batches of {BATCH}, no objects, one caller");
     report.rates(name, ours_none, UNIT, raw_none, at_least(0.9));
+    // One makes its next batch while the other's is stored, on the same connection.
+    report.rates(format!("ensue, batches of {BATCH}, no objects, 2 callers"), two_none, UNIT, raw_none, None);
     report.raw_rates(format!("plain inserts, batches of {BATCH}, 10,000 objects"), raw_all, UNIT);
     let name = format!("ensue, batches of {BATCH}, 10,000 objects, one caller");
     report.rates(name, ours_all, UNIT, raw_all, at_least(0.6));
+    report.rates(format!("ensue, batches of {BATCH}, 10,000 objects, 2 callers"), two_all, UNIT, raw_all, None);
     report.raw_rates(format!("plain inserts of one row, {CLIENTS} connections"), raw_one, UNIT);
     report.rates(format!("ensue, {CALLERS} callers of one event"), ours_one, UNIT, raw_one, at_least(2.5));
     Ok(report)
