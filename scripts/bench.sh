@@ -11,3 +11,4 @@ ensue=target/release/ensue
 target/release/with-postgres bash -c "$ensue bench append --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench http
 "$ensue" bench read --events "$1"
+target/release/with-postgres bash -c "$ensue bench read --events $1 --store \"\$ENSUE_TEST_POSTGRES\""
