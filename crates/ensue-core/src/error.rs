@@ -34,6 +34,9 @@ pub enum StoreError {
         /// The key in question.
         key: String,
     },
+    /// What is asked for does not go with what is there: nothing was changed.
+    #[error("{0}")]
+    Conflict(String),
     /// The input cannot be stored.
     #[error(transparent)]
     Invalid(#[from] Invalid),
@@ -86,7 +89,7 @@ impl StoreError {
             | Self::Stopped(reason)
             | Self::Engine(reason) => reason,
             Self::Closed => "the store was closed meanwhile".into(),
-            error @ (Self::KeyConflict { .. } | Self::Invalid(_)) => error.to_string(),
+            error @ (Self::KeyConflict { .. } | Self::Conflict(_) | Self::Invalid(_)) => error.to_string(),
         };
         Self::InDoubt(format!("{since}: {reason}"))
     }

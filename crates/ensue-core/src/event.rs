@@ -247,9 +247,9 @@ pub struct Appended {
     pub repeated: bool,
 }
 
-/// An event in the log.
+/// An event in the log; with its content as JSON text, or as what a handler reads it as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
+pub struct Event<P = Json> {
     /// Its place in the log: the one order everybody sees.
     pub seq: Seq,
     /// The place of the preceding event of the same object, always smaller; none for the first one in the log.
@@ -261,7 +261,7 @@ pub struct Event {
     /// What it is about.
     pub object: Option<ObjectKey>,
     /// The content.
-    pub payload: Json,
+    pub payload: P,
     /// What is said about it: a JSON object.
     pub metadata: Json,
     /// When it happened.
@@ -277,6 +277,47 @@ impl Event {
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
         bytes_of(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)
+    }
+
+    /// The event with its content as a handler reads it, or what is wrong with the content.
+    pub fn read_as<P: Payload>(&self) -> Result<Event<P>, String> {
+        Ok(Event {
+            seq: self.seq,
+            prev: self.prev,
+            id: self.id,
+            topic: self.topic.clone(),
+            object: self.object.clone(),
+            payload: P::read(&self.payload)?,
+            metadata: self.metadata.clone(),
+            occurred_at: self.occurred_at,
+            recorded_at: self.recorded_at,
+            to: self.to,
+        })
+    }
+}
+
+/// What the content of an event can be read as: JSON as it is, or a [`Fact`].
+pub trait Payload: Sized + Send + 'static {
+    /// Reads it, or says what is wrong.
+    fn read(json: &Json) -> Result<Self, String>;
+}
+
+impl Payload for Json {
+    fn read(json: &Json) -> Result<Self, String> {
+        Ok(json.clone())
+    }
+}
+
+impl Payload for serde_json::Value {
+    fn read(json: &Json) -> Result<Self, String> {
+        serde_json::from_str(json.as_str()).map_err(|error| error.to_string())
+    }
+}
+
+impl<F: Fact + Send + 'static> Payload for F {
+    fn read(json: &Json) -> Result<Self, String> {
+        serde_json::from_str(json.as_str())
+            .map_err(|error| format!("the payload cannot be read as {}.{}: {error}", F::TYPE, F::ACTION))
     }
 }
 

@@ -115,6 +115,10 @@ text_key!(
     ObjectKey
 );
 text_key!(
+    /// What a group of subscriptions or a handler is called: dotted, at most 255 bytes, such as `record.published.index`.
+    GroupName
+);
+text_key!(
     /// A caller's own name for one publish: sent twice within the window, it is stored once.
     IdempotencyKey
 );
@@ -144,6 +148,21 @@ impl Topic {
     /// Is this topic `prefix` itself or below it?
     pub fn is_under(&self, prefix: &Topic) -> bool {
         is_under(&prefix.0, &self.0)
+    }
+}
+
+impl GroupName {
+    /// A group's name, checked; `field` is what its author calls it.
+    pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
+        check_dotted(field, text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The key of a handler: what it is bound to and its name.
+    pub fn of_handler(binding: &str, name: &str) -> Result<Self, Invalid> {
+        check_dotted("on", binding)?;
+        check_dotted("name", name)?;
+        Self::parse("name", &format!("{binding}.{name}"))
     }
 }
 

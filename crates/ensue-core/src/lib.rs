@@ -14,13 +14,14 @@
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
 //! | May a receiver apply this event now? | [`sequencer`] |
+//! | What happens to a delivery? | [`handling`] |
 //! | Where does an engine read the time? | [`clock`] |
 //! | Does this subscription want this event? | [`condition`] |
 //! | Which of a million subscriptions want this event? | [`matching`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
 //! | What may be forgotten? | [`retention`] |
 //! | How much of what is read may be held at once? | [`room`] |
-//! | What must an engine be able to do? | [`store`] |
+//! | What must an engine be able to do? | [`store`], [`positions`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
 pub mod chain;
@@ -29,12 +30,14 @@ pub mod condition;
 pub mod error;
 pub mod event;
 pub mod filter;
+pub mod handling;
 pub mod id;
 pub mod json;
 mod json_scan;
 pub mod key;
 pub mod matching;
 pub mod plan;
+pub mod positions;
 pub mod recent;
 pub mod retention;
 pub mod room;
@@ -42,11 +45,12 @@ pub mod sequencer;
 pub mod store;
 
 pub use error::{Invalid, StoreError};
-pub use event::{Appended, Entry, Event, Fact, Found, NewEvent, Pending, Seq};
+pub use event::{Appended, Entry, Event, Fact, Found, NewEvent, Payload, Pending, Seq};
 pub use filter::Filter;
 pub use id::EventId;
 pub use jiff::Timestamp;
 pub use json::Json;
-pub use key::{IdempotencyKey, ObjectKey, Topic};
+pub use key::{GroupName, IdempotencyKey, ObjectKey, Topic};
+pub use positions::Positions;
 pub use sequencer::Sequencer;
 pub use store::Store;

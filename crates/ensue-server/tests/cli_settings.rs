@@ -67,7 +67,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
     let expected = json!({ "store": "postgres://u:…@h/db", "listen": "127.0.0.1:3", "tokens": ["deploy"],
         "retention": { "age": "7d", "size": "10GB" } });
     assert_eq!(told["settings"], expected);
-    let said_by = json!({ "store": "flag", "listen": "flag", "tokens": "file", "retention_age": "file", "retention_size": "file" });
+    let said_by = json!({ "store": "variable", "listen": "flag", "tokens": "file", "retention_age": "file", "retention_size": "file" });
     assert_eq!(told["said_by"], said_by);
     let table = run(folder.path(), &["config", "check", "my.yaml"]).good();
     assert!(
@@ -79,13 +79,77 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
     assert!(!folder.path().join("ensue.db").exists());
 }
 
+#[test]
+fn config_check_tells_a_flag_from_a_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "tokens", "deploy a-token-that-is-long-enough\n");
+    let check = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = ensue(folder.path(), &[&["config", "check"], arguments].concat());
+        Run::of(command.envs(variables.iter().copied())).good()
+    };
+    let token = ("ENSUE_TOKEN", "another-token-that-is-long-enough");
+    let flags = ["--store", "a.db", "--listen", "127.0.0.1:1", "--token-file", "tokens", "--retention-age", "7d"];
+    let by_flag = check(&flags, &[("ENSUE_STORE", "a.db"), ("ENSUE_LISTEN", "127.0.0.1:2")]);
+    for told in ["a.db  (--store)", "127.0.0.1:1  (--listen)", "`deploy`  (--token-file)", "7d  (--retention-age)"] {
+        assert!(by_flag.contains(told), "{told} is not in\n{by_flag}");
+    }
+    let variables = [("ENSUE_STORE", "a.db"), ("ENSUE_LISTEN", "127.0.0.1:2"), ("ENSUE_RETENTION_SIZE", "1GB"), token];
+    let by_variable = check(&["--retention-age", "7d"], &variables);
+    for told in ["(ENSUE_STORE)", "(ENSUE_LISTEN)", "(ENSUE_TOKEN)", "(ENSUE_RETENTION_SIZE; --retention-age)"] {
+        assert!(by_variable.contains(told), "{told} is not in\n{by_variable}");
+    }
+    let files = [("ENSUE_TOKEN_FILE", "tokens"), token];
+    assert!(check(&[], &files).contains("deploy, ENSUE_TOKEN  (ENSUE_TOKEN_FILE; ENSUE_TOKEN)"));
+    assert!(check(&["--dev"], &[]).contains("(--dev)"));
+    assert!(check(&[], &[("ENSUE_DEV", "1")]).contains("(ENSUE_DEV)"));
+}
+
+#[test]
+fn two_config_files_are_one_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "a.yaml", "listen: 127.0.0.1:1\n");
+    write(folder.path(), "b.yaml", "listen: 127.0.0.1:2\n");
+    let both = ["config", "check", "a.yaml", "--config", "b.yaml"];
+    let refused = run(folder.path(), &both).bad();
+    assert!(refused.contains("a.yaml and --config b.yaml name two config files: use one"), "{refused}");
+    let json = run(folder.path(), &[&both[..], &["--json"]].concat());
+    assert!(json.code == Some(1) && json.stdout.contains("use one"), "{json:?}");
+    // A variable is there for every command; what is written out is meant.
+    let mut command = ensue(folder.path(), &["config", "check", "a.yaml"]);
+    assert!(Run::of(command.env("ENSUE_CONFIG", "b.yaml")).good().starts_with("a.yaml: ok"));
+    let mut command = ensue(folder.path(), &both);
+    assert!(Run::of(command.env("ENSUE_CONFIG", "b.yaml")).bad().contains("two config files"));
+}
+
+#[test]
+fn two_tokens_of_one_name_are_refused_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "tokens", "# ours\ndeploy canary-long-enough-1\n\ndeploy canary-long-enough-2\n");
+    for command in [&["config", "check"][..], &["serve"]] {
+        let refused = run(folder.path(), &[command, &["--token-file", "tokens"]].concat()).bad();
+        assert!(refused.contains("tokens:4: line 2 has a token named `deploy` too"), "{refused}");
+        assert!(!refused.contains("canary"), "{refused}");
+    }
+}
+
+/// A mistyped variable would otherwise leave a server with other settings than its owner believes.
+#[test]
+fn a_variable_that_nobody_reads_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = ensue(folder.path(), &["config", "check", "--json"]);
+    let run = Run::of(command.env("ENSUE_LISEN", "127.0.0.1:1").env("ENSUE_TEST_SEED", "1").env("ENSUE_LOG", "warn"));
+    let told = "warning: ENSUE_LISEN is not a variable of ensue and is passed over: did you mean ENSUE_LISTEN?\n";
+    assert_eq!(run.stderr, told);
+    assert_eq!(run.json()["settings"]["listen"], "127.0.0.1:4747");
+}
+
 /// What serve would refuse, config check refuses in the same words; doctor lists it.
 #[test]
 fn config_check_refuses_what_serve_refuses() {
     let folder = tempfile::tempdir().unwrap();
     for (config, told) in [
-        ("listen: nonsense\n", "`nonsense` is no address to listen on"),
-        ("listen: 0.0.0.0:0\n", "refusing to listen on 0.0.0.0:0 without a token"),
+        ("store: sqlite:a.db\nlisten: nonsense\n", "ensue.yaml:2:9: `nonsense` is no address to listen on"),
+        ("listen: 0.0.0.0:0\n", "ensue.yaml:1:9: refusing to listen on 0.0.0.0:0 without a token"),
         ("listen: 127.0.0.1:0\nstore: mysql://u:canary@h/db\n", "`store` in ensue.yaml: `mysql:` is not a store"),
         ("listen: 127.0.0.1:0\nstore: postgres://u:canary@h/db?sslmode=maybe\n", "unknown sslmode"),
         ("listen: 127.0.0.1:0\nstore: sqlite:none/a.db\n", "folder none is not there"),
@@ -151,6 +215,11 @@ fn a_port_that_nobody_knows_and_a_bad_file_are_told_to_clients() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ensue.yaml", "listen: 127.0.0.1:0\n");
     assert!(run(folder.path(), &["publish", "a"]).bad().contains("--url"));
+    write(folder.path(), "ensue.yaml", "# ours\nlisten: nonsense\n");
+    let error = run(folder.path(), &["publish", "a"]).bad();
+    assert!(error.contains("ensue.yaml:2:9: `nonsense` is no address"), "{error}");
+    let error = Run::of(ensue(folder.path(), &["publish", "a"]).env("ENSUE_LISTEN", "none")).bad();
+    assert!(error.contains("ENSUE_LISTEN: `none` is no address"), "{error}");
     write(folder.path(), "ensue.yaml", "lissen: 127.0.0.1:0\n");
     assert!(run(folder.path(), &["publish", "a"]).bad().contains("ensue.yaml:1:1"));
 }

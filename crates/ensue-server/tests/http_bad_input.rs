@@ -183,6 +183,41 @@ async fn one_bad_line_of_many() {
     assert_eq!(state(&server).await, before);
 }
 
+/// Who sent a thousand events wants to know which one to correct.
+#[tokio::test]
+async fn a_key_of_another_event_in_a_batch() {
+    let server = server().await;
+    server.post(r#"{"topic":"a","key":"used"}"#).await;
+    let before = state(&server).await;
+    let used = r#"[{"topic":"a"},{"topic":"a","key":"mine"},{"topic":"other","key":"used"}]"#;
+    let detail = assert_refused(&server.post(used).await, 409, "events[2].key");
+    assert!(detail.contains("is `used`, which was already used for another event"), "{detail}");
+    let lines = used.trim_matches(['[', ']']).replace("},", "}\n");
+    assert_refused(&server.post_as("application/x-ndjson", lines.as_bytes()).await, 409, "events[2].key");
+    assert_refused(&server.post(r#"[{"topic":"other","key":"used"}]"#).await, 409, "events[0].key");
+    assert_refused(&server.post(r#"{"topic":"other","key":"used"}"#).await, 409, "key");
+    // Two events of one batch under one key: the first of them is no mistake.
+    let twice = r#"[{"topic":"a","key":"k"},{"topic":"a","key":"k"},{"topic":"b"},{"topic":"b","key":"k"}]"#;
+    let detail = assert_refused(&server.post(twice).await, 409, "events[3].key");
+    assert!(detail.contains("is `k`, which `events[0]`, another event, has too"), "{detail}");
+    assert_eq!(state(&server).await, before);
+}
+
+#[tokio::test]
+async fn a_cloudevent_whose_id_is_taken_in_a_batch() {
+    let server = server().await;
+    let event = |kind: &str| format!(r#"{{"specversion":"1.0","id":"1","source":"/s","type":"{kind}"}}"#);
+    server.post_as("application/cloudevents+json", event("a").as_bytes()).await;
+    let before = state(&server).await;
+    let batch = format!("[{},{}]", event("x").replace("\"1\"", "\"2\""), event("b"));
+    let refused = server.post_as("application/cloudevents-batch+json", batch.as_bytes()).await;
+    let detail = assert_refused(&refused, 409, "events[1].id");
+    assert!(detail.contains("and its source make the key `/s 1`"), "{detail}");
+    let headers = ["ce-specversion: 1.0", "ce-id: 1", "ce-source: /s", "ce-type: b"];
+    assert_refused(&server.request("POST", "/v1/events", &headers, b"").await, 409, "ce-id");
+    assert_eq!(state(&server).await, before);
+}
+
 #[tokio::test]
 async fn what_not_every_store_can_keep() {
     post_is_refused(r#"{"topic":"a","payload":"\u0000"}"#, 422, "payload").await;
@@ -214,6 +249,23 @@ async fn after_minus_1() {
     get_is_refused("/v1/events?after=99999999999999999999", &[], 400, "after").await;
 }
 
+/// With an empty page such a reader would wait at a place that the log has not come to, and miss what comes before it.
+#[tokio::test]
+async fn after_the_end_of_the_log() {
+    for target in ["/v1/events?after=2", "/v1/events?after=2&topic=none", "/v1/events?after=9223372036854775807"] {
+        let detail = get_is_refused(target, &[], 422, "after").await;
+        assert!(detail.contains("the newest event is 1"), "{detail}");
+    }
+    let empty = Server::start().await;
+    assert!(empty.get("/v1/events?after=1").await.problem(422).contains("the log is empty"));
+    assert_eq!(empty.get("/v1/events?after=0").await.status, 200);
+    // The end itself is where every follower waits, also when retention took all there was.
+    let server = server().await;
+    assert_eq!(server.get("/v1/events?after=1").await.json()["next"], 1);
+    server.bus.store().trim(2, 10).await.unwrap();
+    assert_eq!(server.get("/v1/events?after=1").await.json()["next"], 1);
+}
+
 #[tokio::test]
 async fn limit_0() {
     get_is_refused("/v1/events?limit=0", &[], 400, "limit").await;
@@ -232,7 +284,7 @@ async fn a_malformed_last_event_id() {
 #[tokio::test]
 async fn a_path_that_is_not_utf_8() {
     get_is_refused("/v1/objects/%ff%fe/events", &[], 400, "object").await;
-    get_is_refused("/v1/events/%ff", &[], 400, "seq or id").await;
+    get_is_refused("/v1/events/%ff", &[], 400, "place").await;
     get_is_refused("/v1/events?object=%ff", &[], 400, "object").await;
 }
 
@@ -272,7 +324,7 @@ async fn an_unknown_or_bad_parameter() {
     get_is_refused("/v1/events?from_time=noon", &[], 400, "from_time").await;
     get_is_refused("/v1/events?after=1&after=2", &[], 400, "after").await;
     get_is_refused("/v1/events/1?x=1", &[], 400, "x").await;
-    get_is_refused("/v1/events/first", &[], 400, "seq or id").await;
+    get_is_refused("/v1/events/first", &[], 400, "place").await;
 }
 
 #[tokio::test]

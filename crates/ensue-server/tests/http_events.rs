@@ -170,6 +170,24 @@ async fn an_event_that_retention_took_is_said_to_be_gone() {
     assert!(server.get(&format!("/v1/events/{unknown}")).await.problem(404).contains(unknown));
 }
 
+/// Who begins at the beginning sees that it is not the first event that there ever was.
+#[tokio::test]
+async fn a_page_says_where_the_log_begins() {
+    let server = Server::start().await;
+    let first = async |target: &str| server.get(target).await.json()["first"].clone();
+    assert_eq!(first("/v1/events").await, 1);
+    for _ in 0..5 {
+        server.publish("a", None).await;
+    }
+    assert_eq!(first("/v1/events?after=0").await, 1);
+    server.bus.store().trim(4, 100).await.unwrap();
+    let page = server.get("/v1/events?after=0&limit=1").await;
+    assert_eq!((seqs(&page), page.json()["first"].clone()), (vec![json!(4)], json!(4)));
+    assert_eq!(first("/v1/events?topic=none").await, 4);
+    server.bus.store().trim(6, 100).await.unwrap();
+    assert_eq!(first("/v1/events?after=0").await, 6);
+}
+
 const CLOUD_EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/shop","type":"order.paid","subject":"order:1",
     "time":"2026-11-15T12:00:00Z","datacontenttype":"application/json","dataschema":"urn:x","traceparent":"00-ab",
     "attempt":3,"urgent":true,"nothing":null,"data":{"total":5}}"#;

@@ -221,6 +221,29 @@ async fn every_reference_of_the_description_leads_somewhere() {
     }
 }
 
+/// A refusal is described once, however many operations can be answered with it.
+#[tokio::test]
+async fn refusals_are_described_once_and_referred_to() {
+    let (server, _) = moody(Tokens::of(["t"])).await;
+    let description = description(&server).await;
+    let mut referred = BTreeSet::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (status, response) in item.as_object().unwrap().values().flat_map(|op| op["responses"].as_object().unwrap())
+        {
+            let reference = response["$ref"].as_str().and_then(|text| text.strip_prefix("#/components/responses/"));
+            assert_eq!(reference.is_some(), status.parse::<u16>().unwrap() >= 400, "{path} {status}: {response}");
+            referred.extend(reference);
+        }
+    }
+    let components = description["components"]["responses"].as_object().unwrap();
+    assert_eq!(referred, components.keys().map(String::as_str).collect());
+    for (name, component) in components {
+        assert!(component["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+        let schema = &component["content"]["application/problem+json"]["schema"]["$ref"];
+        assert_eq!(schema, "#/components/schemas/Problem", "{name}");
+    }
+}
+
 #[tokio::test]
 async fn a_handler_that_panics_answers_with_a_problem_and_the_server_goes_on() {
     let (server, mood) = moody(Tokens::default()).await;

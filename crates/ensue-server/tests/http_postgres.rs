@@ -15,6 +15,9 @@ async fn publishing_reading_streaming_and_cancelling_work_on_postgres() {
     assert_eq!(answer.status, 201, "{}", answer.text());
     assert_eq!(server.post(r#"{"topic":"a","object":"o","payload":{"x":1.50},"key":"k"}"#).await.status, 200);
     server.post(r#"{"topic":"other","key":"k"}"#).await.problem(409);
+    let conflict = server.post(r#"[{"topic":"a"},{"topic":"other","key":"k"}]"#).await;
+    assert!(conflict.problem(409).contains("`events[1].key` is `k`"), "{}", conflict.text());
+    server.get("/v1/events?after=99").await.problem(422);
     assert!(server.post(r#"{"topic":""}"#).await.problem(422).contains("`topic`"));
 
     let delayed = server.post(r#"{"topic":"later","not_before":"2999-01-01T00:00:00Z"}"#).await.json();

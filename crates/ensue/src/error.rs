@@ -21,6 +21,7 @@ impl From<StoreError> for Error {
         match error {
             StoreError::Invalid(invalid) => Error::Invalid(invalid),
             error @ (StoreError::KeyConflict { .. }
+            | StoreError::Conflict(_)
             | StoreError::Full(_)
             | StoreError::Unavailable(_)
             | StoreError::InDoubt(_)

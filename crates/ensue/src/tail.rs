@@ -169,6 +169,11 @@ impl Tail {
                     continue;
                 }
                 Ok(Look::Nothing) => {}
+                // For good: listeners find the hand-out closed, and are told why when they ask for another.
+                Err(StoreError::Closed) => {
+                    *self.running.lock().await = None;
+                    return;
+                }
                 Err(error) => tracing::warn!(%error, "the tail cannot read the log; it tries again"),
             }
             tokio::select! {
@@ -218,6 +223,18 @@ mod tests {
         rung(&mut bell).await;
         drop(ringer);
         assert!(tokio::time::timeout(POLL_INTERVAL, rung(&mut bell)).await.is_err());
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_closed_store_ends_the_tail() {
+        let bus = crate::Ensue::memory().await.unwrap();
+        let tail = bus.inner().tail.clone();
+        let mut listening = tail.listen().await.unwrap();
+        bus.close().await;
+        let ended = tokio::time::timeout(Duration::from_secs(30), listening.live.recv()).await;
+        assert_eq!(ended.expect("the tail goes on").unwrap_err(), broadcast::error::RecvError::Closed);
+        assert!(matches!(tail.listen().await, Err(StoreError::Closed)));
     }
 
     #[test]

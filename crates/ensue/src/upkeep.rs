@@ -60,6 +60,8 @@ async fn release_when_due(bus: Ensue) {
     loop {
         let wait = match release(&bus).await {
             Ok(wait) => wait,
+            // For good.
+            Err(StoreError::Closed) => return,
             Err(error) => {
                 tracing::warn!(%error, "delayed events cannot be released; trying again");
                 DUE_POLL
@@ -97,8 +99,10 @@ fn until(due: Timestamp, now: Timestamp) -> Duration {
 
 async fn forget_regularly(bus: Ensue) {
     loop {
-        if let Err(error) = forget(&bus).await {
-            tracing::warn!(%error, "old events cannot be trimmed; trying again later");
+        match forget(&bus).await {
+            Ok(()) => {}
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "old events cannot be trimmed; trying again later"),
         }
         tokio::time::sleep(bus.inner().options.retention_interval).await;
     }
@@ -129,4 +133,21 @@ async fn forget(bus: &Ensue) -> Result<(), StoreError> {
         tokio::task::yield_now().await;
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[tokio::test]
+    async fn a_closed_store_ends_the_loops() {
+        let options = Options { retention_interval: Duration::from_millis(10), ..Options::default() };
+        let bus = Ensue::open_with("sqlite::memory:", options).await.unwrap();
+        let mut running = bus.start().await.unwrap();
+        bus.close().await;
+        for task in &mut running.loops {
+            tokio::time::timeout(Duration::from_secs(30), task).await.expect("the loop goes on").unwrap();
+        }
+    }
 }

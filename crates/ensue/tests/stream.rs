@@ -1,6 +1,6 @@
 //! A stream replays history, then goes live: in order, without a gap, without a double.
 
-use ensue::{Ensue, GapReason, NewEvent, Streamed, Subscription, Timestamp};
+use ensue::{Ensue, Error, GapReason, NewEvent, StoreError, Streamed, Subscription, Timestamp};
 use std::collections::HashSet;
 
 async fn publish(bus: &Ensue, topic: &str, object: &str) -> u64 {
@@ -194,4 +194,17 @@ async fn listeners_come_and_go() {
         seen.insert(seq);
     }
     assert_eq!(seen.len(), 20);
+}
+
+/// Who waits for what comes is told that nothing will.
+#[tokio::test]
+async fn a_stream_of_a_closed_store_is_told() {
+    let bus = Ensue::memory().await.unwrap();
+    let mut stream = bus.stream(Subscription::all()).await.unwrap();
+    assert_eq!(stream.next().await, Some(Ok(Streamed::Caught(0))));
+    bus.close().await;
+    for _ in 0..2 {
+        let told = tokio::time::timeout(std::time::Duration::from_secs(30), stream.next()).await;
+        assert_eq!(told.expect("the stream is silent"), Some(Err(Error::Store(StoreError::Closed))));
+    }
 }

@@ -57,6 +57,7 @@ fn outcome_of(error: &StoreError) -> Outcome {
     match error {
         StoreError::InDoubt(_) | StoreError::Stopped(_) => Outcome::Unknown,
         StoreError::KeyConflict { .. }
+        | StoreError::Conflict(_)
         | StoreError::Invalid(_)
         | StoreError::Full(_)
         | StoreError::Unavailable(_)

@@ -89,6 +89,12 @@ impl Condition {
     }
 }
 
+/// One text for every way to write the same JSON.
+pub(crate) fn identity(json: &crate::json::Json) -> String {
+    // Checked JSON can always be read; if it could not, it would be its own identity.
+    json::identity(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned())
+}
+
 /// An expression of any type, by the rules of conditions: what tests compare with Postgres, value by value.
 #[derive(Debug, Clone)]
 pub struct Expression {

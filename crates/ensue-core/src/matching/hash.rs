@@ -4,7 +4,7 @@
 //! that differ have different ones. Bytes that differ may share a number, as with every hash, so they are compared.
 
 use crate::condition::Value;
-use crate::condition::json::{Node, number_text};
+use crate::condition::json::{Node, number_text, plain_number};
 use std::hash::{BuildHasher, Hasher};
 
 /// A map from numbers that are hashes already.
@@ -194,10 +194,8 @@ fn put_text(to: &mut KeyBytes, kind: u8, text: &str) {
     to.0.extend_from_slice(text.as_bytes());
 }
 
-/// A decimal number without the zeros that change nothing.
 fn put_number(to: &mut KeyBytes, text: &str) {
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
-    put_text(to, 15, if text == "-0" { "0" } else { text });
+    put_text(to, 15, plain_number(text));
 }
 
 #[cfg(test)]

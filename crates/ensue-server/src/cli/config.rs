@@ -4,8 +4,10 @@ use super::Outcome;
 use super::output::{self, OutputArgs};
 use super::settings::SettingsArgs;
 use crate::config::file::DEFAULT_FILE;
+use crate::config::tokens::VARIABLE;
 use crate::config::units::{Size, Span};
 use crate::config::{Settings, Source};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -45,9 +47,8 @@ pub struct CheckArgs {
 
 /// Carries out `ensue config …`.
 pub async fn run(command: ConfigCommand) -> anyhow::Result<Outcome> {
-    let ConfigCommand::Check(mut args) = command;
-    args.settings.config = args.file.or(args.settings.config);
-    match (checked(args.settings).await, args.output.json) {
+    let ConfigCommand::Check(args) = command;
+    match (checked(args.file, args.settings).await, args.output.json) {
         (Ok(settings), true) => output::json(&merged(&settings))?,
         (Ok(settings), false) => output::line(table(&settings))?,
         (Err(problem), true) => {
@@ -59,7 +60,16 @@ pub async fn run(command: ConfigCommand) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn checked(args: SettingsArgs) -> anyhow::Result<Settings> {
+async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Result<Settings> {
+    if let (Some(file), Some(flag)) = (&file, args.config_flag()) {
+        bail!(
+            "{} and --config {} name two config files: use one of them, and check the other by itself",
+            file.display(),
+            flag.display()
+        );
+    }
+    // The variable may be there for other commands; the argument is meant.
+    args.config = file.or(args.config);
     let settings = args.resolve()?;
     settings.check().await?;
     Ok(settings)
@@ -87,17 +97,30 @@ fn merged(settings: &Settings) -> Value {
 
 fn table(settings: &Settings) -> String {
     let file = settings.file.as_ref().map(|file| file.display().to_string());
-    let by = |source: Source| match source {
-        Source::Flag => "flag or variable".to_string(),
+    let by = |source: Source, flag: &str, variable: &str| match source {
+        Source::Flag => flag.to_string(),
+        Source::Variable => variable.to_string(),
         Source::File => file.clone().unwrap_or_else(|| DEFAULT_FILE.into()),
         Source::Default => "default".to_string(),
     };
     let said_by = settings.said_by;
+    let age_by = by(said_by.retention_age, "--retention-age", "ENSUE_RETENTION_AGE");
+    let size_by = by(said_by.retention_size, "--retention-size", "ENSUE_RETENTION_SIZE");
     let kept_by = match (said_by.retention_age, said_by.retention_size) {
-        (Source::Default, size) => by(size),
-        (age, Source::Default) => by(age),
-        (age, size) if age == size => by(age),
-        (age, size) => format!("{}; {}", by(size), by(age)),
+        (Source::Default, _) => size_by,
+        (_, Source::Default) => age_by,
+        (_, _) if age_by == size_by => age_by,
+        (_, _) => format!("{size_by}; {age_by}"),
+    };
+    let store_by = match settings.dev {
+        true => by(said_by.store, "--dev", "ENSUE_DEV"),
+        false => by(said_by.store, "--store", "ENSUE_STORE"),
+    };
+    let token_file_by = by(said_by.token_file, "--token-file", "ENSUE_TOKEN_FILE");
+    let access_by = match (said_by.token_file, settings.tokens.iter().any(|token| token.name == VARIABLE)) {
+        (_, false) => token_file_by,
+        (Source::Default, true) => VARIABLE.to_string(),
+        (Source::Flag | Source::Variable | Source::File, true) => format!("{token_file_by}; {VARIABLE}"),
     };
     let names: Vec<&str> = settings.tokens.iter().map(|token| token.name.as_str()).collect();
     let access = match names[..] {
@@ -106,9 +129,9 @@ fn table(settings: &Settings) -> String {
         [..] => format!("{} tokens: {}", names.len(), names.join(", ")),
     };
     let rows = [
-        ("store", settings.store.to_string(), by(said_by.store)),
-        ("listen", settings.listen.clone(), by(said_by.listen)),
-        ("access", access, by(said_by.tokens)),
+        ("store", settings.store.to_string(), store_by),
+        ("listen", settings.listen.clone(), by(said_by.listen, "--listen", "ENSUE_LISTEN")),
+        ("access", access, access_by),
         ("keeps", settings.keeps(), kept_by),
     ];
     let verdict = match &file {

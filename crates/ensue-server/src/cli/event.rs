@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::args::{EventRef, event_id, event_ref};
+use super::list::{self, ListArgs};
 use super::output::{self, OutputArgs};
 use super::publish::{self, PublishArgs};
 use super::target::{Access, TargetArgs};
@@ -12,6 +13,8 @@ use ensue::{EventId, Found};
 /// `ensue event …`
 #[derive(Debug, Subcommand)]
 pub enum EventCommand {
+    /// List the events of the log, or those that wait to enter it
+    List(ListArgs),
     /// Show an event, in the log or pending
     Show(ShowArgs),
     /// Publish an event (as `ensue publish`)
@@ -60,6 +63,7 @@ pub struct CancelArgs {
 /// Carries out `ensue event …`.
 pub async fn run(command: EventCommand) -> anyhow::Result<Outcome> {
     match command {
+        EventCommand::List(args) => list::run(args).await,
         EventCommand::Show(args) => show(args).await,
         EventCommand::Publish(args) => publish::run(args).await,
         EventCommand::Cancel(args) => cancel(args).await,

@@ -9,7 +9,9 @@
 //! | What would a server do here, and would it start? | `config.rs` |
 //! | How does an event get into the log? | `publish.rs` |
 //! | What happened, and what happens now? | `tail.rs`, its stream in `sse.rs` |
+//! | Which events are there, and which wait? | `list.rs` |
 //! | What is known about one event, and what happened to one object? | `event.rs`, `object.rs` |
+//! | Which variables are meant for us and read by nobody? | `variables.rs` |
 //! | Is the whole log as it was promised? | `verify.rs` |
 //! | What is wrong with this installation? | `doctor/` |
 //! | Does a command talk to a server or to a store? | `target.rs` |
@@ -20,6 +22,7 @@ mod args;
 mod config;
 mod doctor;
 mod event;
+mod list;
 mod object;
 pub mod output;
 mod publish;
@@ -30,11 +33,12 @@ mod settings;
 mod sse;
 mod tail;
 mod target;
+mod variables;
 mod verify;
 mod wire;
 
 use crate::bench;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -82,7 +86,7 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Follow the log, one event per line
     Tail(tail::TailArgs),
-    /// Look at single events
+    /// List and look at events
     #[command(subcommand)]
     Event(event::EventCommand),
     /// Look at the events of one object
@@ -134,6 +138,9 @@ impl Command {
 /// Parses the command line, runs the command, and answers with the exit code: 0 only on success.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
+    for warning in variables::warnings(&Cli::command(), std::env::vars_os()) {
+        eprintln!("warning: {warning}");
+    }
     let filter = log_filter(command.log_default());
     let colours = io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
@@ -179,7 +186,6 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -86,13 +86,14 @@ pub async fn run(args: PublishArgs) -> anyhow::Result<Outcome> {
     }
     // What is wrong with the event is said before a store is opened or made.
     event.clone().check()?;
+    let way = Way { flags: args.target.flags(), opens_store: args.target.opens_store() };
     let target = args.target.open(if args.create { Access::Create } else { Access::Write }).await?;
     let appended = target.publish(event).await?;
     target.close().await;
     if args.output.json {
         output::json(&Answer { appended, repeated: appended.repeated })?;
     } else {
-        output::line(sentence(&appended))?;
+        output::line(sentence(&appended, &way))?;
     }
     Ok(Outcome::Done)
 }
@@ -113,15 +114,23 @@ fn due(not_before: When, has_key: bool, now: Timestamp) -> anyhow::Result<Timest
     Ok(time)
 }
 
-fn sentence(appended: &Appended) -> String {
+/// How the event was published: what is advised afterwards must work in the same way.
+struct Way {
+    flags: String,
+    opens_store: bool,
+}
+
+fn sentence(appended: &Appended, way: &Way) -> String {
     let what = if appended.repeated { "already published" } else { "published" };
     match (appended.seq, appended.prev) {
         (Some(seq), Some(prev)) => format!("{what}: seq {seq}, id {}, follows {prev}", appended.id),
         (Some(seq), None) => format!("{what}: seq {seq}, id {}", appended.id),
-        (None, _) => format!(
-            "{what}: id {}, pending until it is due (`ensue event cancel {}` stops it)",
-            appended.id, appended.id
-        ),
+        (None, _) => {
+            // Who opens a store for one command does not stay to let the event in.
+            let until = if way.opens_store { "it is due and a server serves this store" } else { "it is due" };
+            let (id, flags) = (appended.id, &way.flags);
+            format!("{what}: id {id}, pending until {until} (`ensue event cancel {id}{flags}` stops it)")
+        }
     }
 }
 

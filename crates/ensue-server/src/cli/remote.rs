@@ -5,7 +5,7 @@ use super::wire;
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Event, EventId, Filter, Found, ObjectKey, Page, Seq};
+use ensue::{Appended, Event, EventId, Filter, Found, ObjectKey, Page, Pending, Read, Seq};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,13 @@ struct Body<'a> {
     not_before: Option<ensue::Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
+}
+
+/// A filter as the parameters of a query.
+fn filter_query(filter: &Filter) -> impl Iterator<Item = (&'static str, String)> {
+    let topic = filter.topic.as_ref().map(|topic| ("topic", topic.to_string()));
+    let object = filter.object.as_ref().map(|object| ("object", object.to_string()));
+    topic.into_iter().chain(object)
 }
 
 impl Remote {
@@ -187,10 +194,18 @@ impl Remote {
     }
 
     /// Reads a page of the log.
-    pub async fn read(&self, after: Seq, limit: usize) -> anyhow::Result<Page> {
-        let query = [("after", after.to_string()), ("limit", limit.to_string())];
+    pub async fn read(&self, read: &Read) -> anyhow::Result<Page> {
+        let mut query = vec![("after", read.after.to_string()), ("limit", read.limit.to_string())];
+        query.extend(filter_query(&read.filter));
         let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
         wire::page(&self.good(response).await?)
+    }
+
+    /// Delayed events in the order in which they will enter the log.
+    pub async fn pending(&self, limit: usize) -> anyhow::Result<Vec<Pending>> {
+        let query = [("state", "pending".to_string()), ("limit", limit.to_string())];
+        let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
+        wire::pending(&self.good(response).await?)
     }
 
     /// The event of a place or an id, or an error that says why there is none.
@@ -219,9 +234,7 @@ impl Remote {
 
     /// Opens the stream of events. `after` none: what comes from now on.
     pub async fn stream(&self, filter: &Filter, after: Option<Seq>) -> anyhow::Result<Response> {
-        let mut query = Vec::new();
-        query.extend(filter.topic.as_ref().map(|topic| ("topic", topic.to_string())));
-        query.extend(filter.object.as_ref().map(|object| ("object", object.to_string())));
+        let query: Vec<_> = filter_query(filter).collect();
         let request =
             self.request(Method::GET, &["v1", "events", "stream"], &query).header(ACCEPT, "text/event-stream");
         let request = match after {
@@ -268,7 +281,7 @@ mod tests {
         for told in [publish, cancel] {
             assert!(told.contains("look before") && !told.contains("try again"), "{told}");
         }
-        let read = remote.read(0, 1).await.unwrap_err().to_string();
+        let read = remote.read(&Read { after: 0, limit: 1, filter: Filter::default() }).await.unwrap_err().to_string();
         assert!(read.contains("try again"), "{read}");
     }
 

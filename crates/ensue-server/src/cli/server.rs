@@ -5,9 +5,10 @@
 //! folder's server: it is not sent to one that is named.
 
 use super::remote::Remote;
-use crate::config::file::ConfigFile;
+use crate::config::file::{ConfigFile, place};
 use crate::config::tokens::{self, NamedToken};
 use crate::config::{DEFAULT_LISTEN, listen};
+use anyhow::Context;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -37,9 +38,15 @@ impl ServerArgs {
         let (url, token_file) = match &self.url {
             Some(url) => (url.clone(), None),
             None => {
-                let (config, _) = ConfigFile::find(self.config.as_deref())?;
-                let listen = std::env::var("ENSUE_LISTEN").ok().or(config.listen);
-                (listen::client_url(listen.as_deref().unwrap_or(DEFAULT_LISTEN))?, config.token_file)
+                let (config, file) = ConfigFile::find(self.config.as_deref())?;
+                let url = match (std::env::var("ENSUE_LISTEN").ok(), &config.listen, file) {
+                    (Some(listen), _, _) => listen::client_url(&listen).context("ENSUE_LISTEN")?,
+                    (None, Some(listen), Some(file)) => {
+                        listen::client_url(&listen.value).with_context(|| place(&file, listen))?
+                    }
+                    (None, _, _) => listen::client_url(DEFAULT_LISTEN)?,
+                };
+                (url, config.token_file)
             }
         };
         Remote::new(&url, self.token(token_file.as_deref())?)

@@ -2,17 +2,22 @@
 //!
 //! The same flags for `ensue serve`, which does it, and `ensue config check`, which only tells.
 
+use crate::config::tokens::VARIABLE;
 use crate::config::units::{Size, Span};
 use crate::config::{Given, Settings};
 use anyhow::bail;
-use clap::Args;
 use clap::builder::FalseyValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::env::VarError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The settings of a server.
 #[derive(Debug, Args)]
 pub struct SettingsArgs {
+    // Before the others, which take themselves out of what was parsed.
+    #[command(flatten)]
+    by_variable: ByVariable,
     /// Where the log lives: sqlite:PATH or postgres://USER@HOST/DATABASE?schema=ensue [default: sqlite:ensue.db]
     #[arg(long, env = "ENSUE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
@@ -36,16 +41,51 @@ pub struct SettingsArgs {
     dev: bool,
 }
 
+/// Which settings are said by their variable, by the names of their fields.
+#[derive(Debug, Default)]
+struct ByVariable(Vec<&'static str>);
+
+impl ByVariable {
+    const SETTINGS: [&str; 7] = ["store", "listen", "config", "token_file", "retention_age", "retention_size", "dev"];
+}
+
+impl Args for ByVariable {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for ByVariable {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let said = |name: &&str| matches.value_source(name) == Some(ValueSource::EnvVariable);
+        Ok(Self(Self::SETTINGS.into_iter().filter(said).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 /// The token in the environment. It has no flag here: everybody on the machine can read the arguments of a process.
 fn token_variable() -> anyhow::Result<Option<String>> {
-    match std::env::var("ENSUE_TOKEN") {
+    match std::env::var(VARIABLE) {
         Ok(token) => Ok(Some(token)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => bail!("ENSUE_TOKEN is not text: use letters and digits"),
+        Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not text: use letters and digits"),
     }
 }
 
 impl SettingsArgs {
+    /// The config file, if a flag names it.
+    pub fn config_flag(&self) -> Option<&Path> {
+        self.config.as_deref().filter(|_| !self.by_variable.0.contains(&"config"))
+    }
+
     /// Adds what the config file and the defaults say.
     pub fn resolve(self) -> anyhow::Result<Settings> {
         Settings::resolve(Given {
@@ -57,6 +97,7 @@ impl SettingsArgs {
             retention_age: self.retention_age,
             retention_size: self.retention_size,
             dev: self.dev,
+            by_variable: self.by_variable.0,
         })
     }
 }

@@ -3,13 +3,14 @@
 use super::args::EventRef;
 use super::remote::Remote;
 use super::server::{ServerArgs, WHERE};
+use crate::http::beyond_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ensue::{
-    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Filter, Found, NewEvent, ObjectKey, Options, Page,
+    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, NewEvent, ObjectKey, Options, Page, Pending,
     Place, Read, Seq, StoreError,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the log is.
 #[derive(Debug, Clone, Args)]
@@ -38,6 +39,15 @@ pub enum Target {
     Server(Remote),
     /// A store that this process opened.
     Store(Ensue),
+}
+
+/// A value as a shell takes it for one word.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@,+=".contains(c);
+    match !value.is_empty() && value.chars().all(plain) {
+        true => value.to_string(),
+        false => format!("'{}'", value.replace('\'', "'\\''")),
+    }
 }
 
 /// Opens a store to look at it. One that is not there is not made.
@@ -73,6 +83,30 @@ async fn check_is_there(address: &Address) -> anyhow::Result<()> {
 }
 
 impl TargetArgs {
+    /// Is a store opened, with no server in between?
+    pub fn opens_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// The flags that lead another command to the same log, to be put behind it; without a secret.
+    pub fn flags(&self) -> String {
+        if let Some(address) = self.store.as_deref().and_then(|store| store.parse::<Address>().ok()) {
+            return format!(" --store {}", quoted(&address.to_string()));
+        }
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let flags = [
+            ("--url", self.server.url.clone(), "ENSUE_URL"),
+            ("--config", path(&self.server.config), "ENSUE_CONFIG"),
+            ("--token-file", path(&self.server.token_file), "ENSUE_TOKEN_FILE"),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, value, variable)| {
+            // What a variable says is said to the other command too.
+            let value = value.filter(|value| std::env::var(variable).ok().as_ref() != Some(value))?;
+            Some(format!(" {flag} {}", quoted(&value)))
+        });
+        given.collect()
+    }
+
     /// Opens the store, or makes ready to talk to the server.
     pub async fn open(self, access: Access) -> anyhow::Result<Target> {
         let Some(store) = self.store else { return Ok(Target::Server(self.server.remote()?)) };
@@ -106,11 +140,28 @@ impl Target {
         }
     }
 
-    /// Reads a page of the whole log.
-    pub async fn read(&self, after: Seq, limit: usize) -> anyhow::Result<Page> {
+    /// Reads a page of the log. To begin beyond its end is a mistake.
+    pub async fn read(&self, read: Read) -> anyhow::Result<Page> {
+        let bus = match self {
+            Target::Server(remote) => return remote.read(&read).await,
+            Target::Store(bus) => bus,
+        };
+        let after = read.after;
+        let page = bus.store().read(read).await?;
+        match page.next == after {
+            true => match beyond_end(after, bus.store().bounds().await?) {
+                Some(reason) => bail!("`after` {reason}"),
+                None => Ok(page),
+            },
+            false => Ok(page),
+        }
+    }
+
+    /// Delayed events in the order in which they will enter the log.
+    pub async fn pending(&self, limit: usize) -> anyhow::Result<Vec<Pending>> {
         match self {
-            Target::Server(remote) => remote.read(after, limit).await,
-            Target::Store(bus) => Ok(bus.store().read(Read { after, limit, filter: Filter::default() }).await?),
+            Target::Server(remote) => remote.pending(limit).await,
+            Target::Store(bus) => Ok(bus.store().pending(limit).await?),
         }
     }
 
@@ -163,5 +214,36 @@ impl Target {
             Target::Server(_) => {}
             Target::Store(bus) => bus.close().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        target: TargetArgs,
+    }
+
+    fn flags(arguments: &[&str]) -> String {
+        Asked::parse_from([&["ensue"], arguments].concat()).target.flags()
+    }
+
+    /// S7: a hint can be pasted into a shell, and is no place for a password or a token.
+    #[test]
+    fn the_flags_of_a_hint_are_quoted_and_show_no_secret() {
+        assert_eq!(flags(&[]), "");
+        assert_eq!(flags(&["--store", "my.db"]), " --store my.db");
+        assert_eq!(flags(&["--store", "my log's.db"]), " --store 'my log'\\''s.db'");
+        let store = flags(&["--store", "postgres://u:canary@h/db?schema=a&sslmode=require"]);
+        assert!(
+            store.starts_with(" --store 'postgres://u:") && store.ends_with('\'') && !store.contains("canary"),
+            "{store}"
+        );
+        let server = flags(&["--url", "http://h:1", "--token", "canary", "--token-file", "t"]);
+        assert_eq!(server, " --url http://h:1 --token-file t");
     }
 }

@@ -139,6 +139,15 @@ pub fn events(text: &str) -> anyhow::Result<Vec<Event>> {
     parse::<WireEvents>(text)?.events.into_iter().map(WireEvent::logged).collect()
 }
 
+/// A list of delayed events.
+pub fn pending(text: &str) -> anyhow::Result<Vec<Pending>> {
+    let pending = |event: WireEvent| match event.found()? {
+        Found::Pending(pending) => Ok(pending),
+        Found::Logged(event) => bail!("the server's answer has event {} of the log among the pending ones", event.seq),
+    };
+    parse::<WireEvents>(text)?.events.into_iter().map(pending).collect()
+}
+
 /// The answer to the publish of one event.
 pub fn published(text: &str) -> anyhow::Result<WireAppended> {
     parse::<WirePublished>(text)?.events.into_iter().next().context("the server answered without an event")

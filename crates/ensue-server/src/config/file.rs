@@ -5,6 +5,7 @@
 use super::units::{Size, Span};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 use std::path::{Path, PathBuf};
 
 /// Read if it is there and no other file is named.
@@ -16,8 +17,8 @@ pub const DEFAULT_FILE: &str = "ensue.yaml";
 pub struct ConfigFile {
     /// The store's URL.
     pub store: Option<String>,
-    /// The address to listen on.
-    pub listen: Option<String>,
+    /// The address to listen on. Whether it is one shows only when it is looked up: its place is kept for that.
+    pub listen: Option<Spanned<String>>,
     /// A file with one token per line.
     pub token_file: Option<PathBuf>,
     /// What to keep of the log.
@@ -64,6 +65,11 @@ impl ConfigFile {
     }
 }
 
+/// Where a value stands: `ensue.yaml:2:9`.
+pub fn place<T>(file: &Path, value: &Spanned<T>) -> String {
+    format!("{}:{}:{}", file.display(), value.defined.line(), value.defined.column())
+}
+
 /// The parser's message with its place in front, the line itself under it, and what to do.
 fn explain(name: &str, text: &str, error: &serde_saphyr::Error) -> anyhow::Error {
     let message = error.without_snippet().to_string();
@@ -93,7 +99,11 @@ mod tests {
         let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB }\n";
         let config = ConfigFile::parse("my.yaml", text).unwrap();
         assert_eq!(config.store.as_deref(), Some("sqlite:a.db"));
-        assert_eq!(config.listen.as_deref(), Some("127.0.0.1:1"));
+        let listen = config.listen.unwrap();
+        assert_eq!(
+            (listen.value.as_str(), place(Path::new("my.yaml"), &listen)),
+            ("127.0.0.1:1", "my.yaml:2:9".into())
+        );
         assert_eq!(config.token_file.as_deref(), Some(Path::new("t")));
         let retention = config.retention.unwrap();
         assert_eq!(retention.age.unwrap().0, SignedDuration::from_hours(7 * 24));

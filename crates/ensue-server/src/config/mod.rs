@@ -51,6 +51,15 @@ pub struct Given {
     pub retention_size: Option<Size>,
     /// A store in memory, for trying things out.
     pub dev: bool,
+    /// Which of these are said by their variable and not by a flag, by the names they have here.
+    pub by_variable: Vec<&'static str>,
+}
+
+impl Given {
+    /// Who says it, where it is said.
+    fn source(&self, name: &str) -> Source {
+        if self.by_variable.contains(&name) { Source::Variable } else { Source::Flag }
+    }
 }
 
 /// All that a server needs to know.
@@ -60,12 +69,16 @@ pub struct Settings {
     pub store: Address,
     /// The address to listen on, as it was written.
     pub listen: String,
+    /// Where it was written, if that was in the config file: `ensue.yaml:2:9`.
+    listen_place: Option<String>,
     /// Who may use the server; nobody is asked if it is empty.
     pub tokens: Vec<NamedToken>,
     /// What to keep of the log.
     pub retention: Retention,
     /// The config file that was read.
     pub file: Option<PathBuf>,
+    /// Is it for trying things out?
+    pub dev: bool,
     /// Who said so.
     pub said_by: SaidBy,
 }
@@ -74,8 +87,10 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// A flag, or its variable.
+    /// A flag.
     Flag,
+    /// An `ENSUE_…` variable.
+    Variable,
     /// The config file.
     File,
     /// Nobody did.
@@ -91,6 +106,9 @@ pub struct SaidBy {
     pub listen: Source,
     /// The tokens.
     pub tokens: Source,
+    /// The token file alone, beside which a variable may have a token too.
+    #[serde(skip)]
+    pub token_file: Source,
     /// What is too old.
     pub retention_age: Source,
     /// What is too much.
@@ -98,9 +116,9 @@ pub struct SaidBy {
 }
 
 /// The first that is said, and by whom.
-fn first<T>(flag: Option<T>, file: Option<T>) -> (Option<T>, Source) {
-    match (flag, file) {
-        (Some(value), _) => (Some(value), Source::Flag),
+fn first<T>(by: Source, given: Option<T>, file: Option<T>) -> (Option<T>, Source) {
+    match (given, file) {
+        (Some(value), _) => (Some(value), by),
         (None, Some(value)) => (Some(value), Source::File),
         (None, None) => (None, Source::Default),
     }
@@ -114,35 +132,46 @@ impl Settings {
         }
         let (config, file) = ConfigFile::find(given.config.as_deref())?;
         // `--dev` is a flag that names a store.
-        let store_given = given.store.or(given.dev.then(|| MEMORY_STORE.into()));
-        let (store, store_by) = first(store_given, config.store);
+        let source = |name| given.source(name);
+        let store_by = source(if given.dev { "dev" } else { "store" });
+        let store_given = given.store.clone().or(given.dev.then(|| MEMORY_STORE.into()));
+        let (store, store_by) = first(store_by, store_given, config.store);
         let store = store.as_deref().unwrap_or(DEFAULT_STORE).parse().with_context(|| match store_by {
-            Source::Flag | Source::Default => "--store (or ENSUE_STORE)".to_string(),
+            Source::Flag | Source::Variable | Source::Default => "--store (or ENSUE_STORE)".to_string(),
             Source::File => format!("`store` in {}", shown(file.as_deref())),
         })?;
-        let (listen, listen_by) = first(given.listen, config.listen);
-        let (token_file, mut tokens_by) = first(given.token_file, config.token_file);
+        let listen_place = match (&given.listen, &config.listen, &file) {
+            (None, Some(listen), Some(file)) => Some(file::place(file, listen)),
+            (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => None,
+        };
+        let listen_in_file = config.listen.map(|listen| listen.value);
+        let (listen, listen_by) = first(source("listen"), given.listen.clone(), listen_in_file);
+        let (token_file, token_file_by) = first(source("token_file"), given.token_file.clone(), config.token_file);
+        let mut tokens_by = token_file_by;
         let mut tokens = match &token_file {
             Some(path) => tokens::read(path)?,
             None => Vec::new(),
         };
-        if let Some(token) = given.token {
-            tokens.push(NamedToken::new("ENSUE_TOKEN", &token)?);
-            tokens_by = Source::Flag;
+        if let Some(token) = &given.token {
+            tokens.push(NamedToken::new(tokens::VARIABLE, token)?);
+            tokens_by = Source::Variable;
         }
         let section = config.retention.unwrap_or_default();
-        let (age, age_by) = first(given.retention_age, section.age);
-        let (size, size_by) = first(given.retention_size, section.size);
+        let (age, age_by) = first(source("retention_age"), given.retention_age, section.age);
+        let (size, size_by) = first(source("retention_size"), given.retention_size, section.size);
         Ok(Self {
             store,
             listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
+            listen_place,
             tokens,
             retention: Retention { age: age.map(|span| span.0), bytes: size.map(|size| size.0) },
             file,
+            dev: given.dev,
             said_by: SaidBy {
                 store: store_by,
                 listen: listen_by,
                 tokens: tokens_by,
+                token_file: token_file_by,
                 retention_age: age_by,
                 retention_size: size_by,
             },
@@ -155,7 +184,11 @@ impl Settings {
             Place::File(path) => check_path(Path::new(path))?,
             Place::Memory | Place::Postgres => {}
         }
-        listen::addresses(&self.listen, !self.tokens.is_empty()).await
+        let addresses = listen::addresses(&self.listen, !self.tokens.is_empty()).await;
+        match &self.listen_place {
+            Some(place) => addresses.with_context(|| place.clone()),
+            None => addresses,
+        }
     }
 
     /// The names of the tokens that can be guessed.

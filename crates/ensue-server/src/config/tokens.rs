@@ -4,6 +4,7 @@
 //! begin with `#` are passed over. Errors name the line, never the token.
 
 use anyhow::{Context, bail};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
@@ -11,6 +12,9 @@ use std::path::Path;
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// What makes a token that nobody guesses.
 pub const GOOD_TOKEN: &str = "openssl rand -hex 32";
+
+/// The variable with a token, which has its name.
+pub const VARIABLE: &str = "ENSUE_TOKEN";
 
 /// A token and what to call it.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,7 +60,9 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<NamedToken>> {
 }
 
 fn parse(file: &str, text: &str) -> anyhow::Result<Vec<NamedToken>> {
-    let mut tokens = Vec::new();
+    let mut tokens: Vec<NamedToken> = Vec::new();
+    // The lines of those that have a name of their own.
+    let mut lines: HashMap<&str, usize> = HashMap::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -66,7 +72,13 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Vec<NamedToken>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let token = match words[..] {
             [secret] => NamedToken::new(&format!("line {}", index + 1), secret),
-            [name, secret] => NamedToken::new(name, secret),
+            [VARIABLE, _] => bail!("{place}: `{VARIABLE}` is what the variable's token is called: choose another name"),
+            [name, secret] => {
+                if let Some(line) = lines.insert(name, index + 1) {
+                    bail!("{place}: line {line} has a token named `{name}` too: give each a name of its own");
+                }
+                NamedToken::new(name, secret)
+            }
             _ => bail!("{place}: more than two words: write one token per line, or a name and a token"),
         };
         tokens.push(token.with_context(|| place)?);
@@ -96,6 +108,17 @@ mod tests {
         let error = format!("{:#}", parse("t", "canäry-secret\n").unwrap_err());
         assert!(error.contains("t:1") && !error.contains("secret"), "{error}");
         assert!(!format!("{:?}", parse("t", "n canary").unwrap()).contains("canary"));
+    }
+
+    /// Who takes a token away by its name must know which one that is.
+    #[test]
+    fn a_name_stands_for_one_token() {
+        let error = parse("t", "deploy canary-1\n\n# other\ndeploy canary-2\n").unwrap_err().to_string();
+        assert!(error.starts_with("t:4: line 1 has a token named `deploy` too"), "{error}");
+        assert!(!error.contains("canary"), "{error}");
+        let error = parse("t", "ENSUE_TOKEN canary\n").unwrap_err().to_string();
+        assert!(error.starts_with("t:1: `ENSUE_TOKEN`") && !error.contains("canary"), "{error}");
+        assert!(parse("t", "abc\ndef\n").is_ok());
     }
 
     #[test]

@@ -162,6 +162,7 @@ pub(super) fn structured_name(field: &str) -> Cow<'static, str> {
         "object" => "subject".into(),
         "occurred_at" => "time".into(),
         "payload" => "data".into(),
+        "key" => "id".into(),
         other => other.to_string().into(),
     }
 }
@@ -173,6 +174,7 @@ pub(super) fn binary_name(field: &str) -> Cow<'static, str> {
         "object" => "ce-subject".into(),
         "occurred_at" => "ce-time".into(),
         "payload" => "body".into(),
+        "key" => "ce-id".into(),
         other => other.to_string().into(),
     }
 }

@@ -1,22 +1,24 @@
 //! How are events read, found and cancelled?
 
 use super::App;
-use super::problem::{Kind, Problem, ProblemBody};
+use super::problem::{Kind, Problem};
 use super::query::{Query, SEQ_MAX};
-use super::responses::StoreProblems;
+use super::responses::{AlreadyLogged, BadRequest, Invalid, NotFound, StoreProblems};
 use super::shapes::{self, CancelledShape, EventShape, EventState, PageShape};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::{Cancelled, Ensue, EventId, Found, Read, Seq};
+use ensue::{Bounds, Cancelled, Ensue, EventId, Found, Read, Seq};
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// Reads a page of the log
 ///
 /// Go on with `after` set to the answer's `next`. A page may be empty although more would follow, because a read looks
-/// at a bounded part of the log.
+/// at a bounded part of the log. Retention forgets the oldest events: `first` says where the log begins now, so that a
+/// `first` beyond the place after `after` tells how many can no longer be read. An `after` beyond the newest event is
+/// refused with 422 (a stream, which goes on by itself, tells it as `ensue.gap`).
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -32,9 +34,8 @@ use uuid::Uuid;
     ),
     responses(
         (status = 200, description = "A page, in `seq` order", body = PageShape),
-        (status = 400, description = "A bad parameter", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 422, description = "A parameter of a later version", body = ProblemBody,
-            content_type = "application/problem+json"),
+        BadRequest,
+        Invalid,
         StoreProblems,
     )
 )]
@@ -49,9 +50,26 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let filter = query.filter()?;
     let after = start(&app.bus, &query).await?.unwrap_or(0);
     let page = app.bus.store().read(Read { after, limit, filter }).await?;
+    if page.next == after
+        && let Some(reason) = beyond_end(after, app.bus.store().bounds().await?)
+    {
+        return Err(Problem::invalid("after", reason));
+    }
     let events = page.events.iter().map(EventShape::from).collect();
     let shape = PageShape { events, next: Some(page.next), first: Some(page.first) };
     Ok(shapes::json(StatusCode::OK, &shape))
+}
+
+/// Why a place cannot be read from, if it is beyond the end: no reader was ever given it by this log, or it was lost in a
+/// failover. Answered with an empty page, such a reader would wait for it and miss everything that comes before.
+pub(crate) fn beyond_end(after: Seq, bounds: Bounds) -> Option<String> {
+    (after > bounds.last).then(|| match bounds.last {
+        0 => format!("is {after}, and the log is empty; read from 0, and check that this is the log that you mean"),
+        last => format!(
+            "is {after}, beyond the end of the log: the newest event is {last}; check that this is the log that you \
+             mean. If it is and it once had more, a failover lost some: go on after an event that you find in it"
+        ),
+    })
 }
 
 async fn list_pending(bus: &Ensue, query: &Query, limit: usize) -> Result<Response, Problem> {
@@ -82,7 +100,7 @@ enum Named {
 }
 
 fn named(path: Result<Path<String>, PathRejection>) -> Result<Named, Problem> {
-    let text = path_text("seq or id", path)?;
+    let text = path_text("place", path)?;
     if let Ok(seq @ 0..=SEQ_MAX) = text.parse()
         && text.bytes().all(|byte| byte.is_ascii_digit())
     {
@@ -93,7 +111,7 @@ fn named(path: Result<Path<String>, PathRejection>) -> Result<Named, Problem> {
         Err(_) => {
             let reason =
                 "in the path is neither the seq nor the id (a UUID) of an event; use one that a publish answered";
-            Err(Problem::bad_request("seq or id", reason))
+            Err(Problem::bad_request("place", reason))
         }
     }
 }
@@ -133,9 +151,8 @@ fn unknown_id(id: EventId) -> Problem {
     params(("place" = String, Path, description = "The event's `seq` or `id`")),
     responses(
         (status = 200, description = "The event, in the log or pending", body = EventShape),
-        (status = 400, description = "Neither a seq nor an id", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 404, description = "No such event, or not any more", body = ProblemBody,
-            content_type = "application/problem+json"),
+        BadRequest,
+        NotFound,
         StoreProblems,
     )
 )]
@@ -170,10 +187,9 @@ pub(super) async fn show(
     params(("place" = String, Path, description = "The event's `id`")),
     responses(
         (status = 200, description = "It will never enter the log", body = CancelledShape),
-        (status = 400, description = "Neither a seq nor an id", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 404, description = "No such event", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 409, description = "It is in the log already", body = ProblemBody,
-            content_type = "application/problem+json"),
+        BadRequest,
+        NotFound,
+        AlreadyLogged,
         StoreProblems,
     )
 )]

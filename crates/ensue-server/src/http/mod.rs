@@ -4,7 +4,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | How does an event come in? | `publish.rs`, its body in `body.rs` and `cloudevents.rs` |
+//! | How does an event come in? | `publish.rs`, its body in `body.rs` and `cloudevents.rs`, a refused key in `conflict.rs` |
 //! | How are events read, found and cancelled? | `events.rs` |
 //! | What happened to one object? | `objects.rs` |
 //! | How does a client follow the log? | `stream.rs` |
@@ -19,6 +19,7 @@
 
 mod body;
 mod cloudevents;
+mod conflict;
 mod connections;
 mod events;
 mod measure;
@@ -35,6 +36,8 @@ mod stream;
 mod system;
 mod text;
 mod tokens;
+
+pub(crate) use events::beyond_end;
 
 pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
 pub use measure::recorder;
@@ -177,7 +180,9 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
     let mut base = Ensue::openapi();
     base.merge(std::mem::take(description));
     let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    base.components.get_or_insert_default().add_security_scheme("token", scheme);
+    let components = base.components.get_or_insert_default();
+    components.add_security_scheme("token", scheme);
+    responses::describe(components);
     base.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
     *description = base;
 }

@@ -2,9 +2,9 @@
 
 use super::App;
 use super::events::path_text;
-use super::problem::{Problem, ProblemBody};
+use super::problem::Problem;
 use super::query::Query;
-use super::responses::StoreProblems;
+use super::responses::{BadRequest, StoreProblems};
 use super::shapes::{self, PageShape};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
@@ -28,7 +28,7 @@ use std::sync::Arc;
     ),
     responses(
         (status = 200, description = "A page of the chain, newest first", body = PageShape),
-        (status = 400, description = "A bad path or parameter", body = ProblemBody, content_type = "application/problem+json"),
+        BadRequest,
         StoreProblems,
     )
 )]

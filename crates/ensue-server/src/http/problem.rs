@@ -25,6 +25,7 @@ pub(super) enum Kind {
     MethodNotAllowed,
     TooSlow,
     KeyConflict,
+    Conflict,
     AlreadyLogged,
     TooLarge,
     UriTooLong,
@@ -45,7 +46,7 @@ impl Kind {
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Kind::KeyConflict | Kind::AlreadyLogged => StatusCode::CONFLICT,
+            Kind::KeyConflict | Kind::Conflict | Kind::AlreadyLogged => StatusCode::CONFLICT,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Kind::UriTooLong => StatusCode::URI_TOO_LONG,
             Kind::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -66,6 +67,7 @@ impl Kind {
             Kind::MethodNotAllowed => "urn:ensue:problem:method-not-allowed",
             Kind::TooSlow => "urn:ensue:problem:too-slow",
             Kind::KeyConflict => "urn:ensue:problem:key-conflict",
+            Kind::Conflict => "urn:ensue:problem:conflict",
             Kind::AlreadyLogged => "urn:ensue:problem:already-logged",
             Kind::TooLarge => "urn:ensue:problem:too-large",
             Kind::UriTooLong => "urn:ensue:problem:path-too-long",
@@ -88,6 +90,7 @@ impl Kind {
             Kind::MethodNotAllowed => "Method not allowed",
             Kind::TooSlow => "The request did not come in time",
             Kind::KeyConflict => "The key was used for another event",
+            Kind::Conflict => "This does not go with what is there",
             Kind::AlreadyLogged => "The event is already in the log",
             Kind::TooLarge => "The body is too large",
             Kind::UriTooLong => "The path is too long",
@@ -158,7 +161,7 @@ impl Problem {
 
     /// The same refusal with the field called as the sender called it.
     pub fn rename(self, name: impl FnOnce(&str) -> Cow<'static, str>) -> Self {
-        let is_of_the_event = self.kind == Kind::Invalid || self.kind == Kind::NotJson;
+        let is_of_the_event = matches!(self.kind, Kind::Invalid | Kind::NotJson | Kind::KeyConflict);
         let Some(field) = self.field.as_ref().filter(|_| is_of_the_event) else { return self };
         let (place, plain) = match field.rsplit_once("].") {
             Some((place, plain)) => (format!("{place}]."), plain),
@@ -189,6 +192,7 @@ impl From<StoreError> for Problem {
             StoreError::KeyConflict { .. } => {
                 Self { field: Some("key".into()), ..Self::new(Kind::KeyConflict, detail) }
             }
+            StoreError::Conflict(_) => Self::new(Kind::Conflict, detail),
             StoreError::Full(_) => Self::new(Kind::Full, detail),
             StoreError::Unavailable(_) => Self { retry_after_seconds: Some(1), ..Self::new(Kind::Unavailable, detail) },
             // Without Retry-After: a client that obeys it would send again what may be stored.
@@ -255,6 +259,7 @@ mod tests {
         let text = || "x".to_string();
         for (error, status) in [
             (StoreError::KeyConflict { key: text() }, 409),
+            (StoreError::Conflict(text()), 409),
             (StoreError::Invalid(Invalid::new("topic", "is bad")), 422),
             (StoreError::Full(text()), 507),
             (StoreError::Unavailable(text()), 503),

@@ -3,15 +3,17 @@
 use super::body::{self, Published};
 use super::problem::{Kind, Problem};
 use super::query::Query;
-use super::responses::StoreProblems;
+use super::responses::{
+    BadRequest, DiskFull, Invalid, KeyConflict, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
+};
 use super::shapes::{self, CloudEventShape, OneOrBatchShape, PublishedShape};
-use super::{App, HttpOptions, cloudevents};
+use super::{App, HttpOptions, cloudevents, conflict};
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::BytesMut;
-use ensue::{Appended, Ensue};
+use ensue::{Appended, Ensue, Error, StoreError};
 use futures_util::StreamExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -127,20 +129,13 @@ fn not_understood(media: &str) -> Problem {
         (status = 201, description = "Stored, on disk", body = PublishedShape),
         (status = 200, description = "All of it was stored before, under the same keys: the first answer again",
             body = PublishedShape),
-        (status = 400, description = "Not JSON, or a bad query or header", body = super::problem::ProblemBody,
-            content_type = "application/problem+json"),
-        (status = 408, description = "The body did not come in time; nothing was stored", body = super::problem::ProblemBody,
-            content_type = "application/problem+json"),
-        (status = 409, description = "A key was used for another event; nothing was stored",
-            body = super::problem::ProblemBody, content_type = "application/problem+json"),
-        (status = 413, description = "The body is too large", body = super::problem::ProblemBody,
-            content_type = "application/problem+json"),
-        (status = 415, description = "The content type is not understood", body = super::problem::ProblemBody,
-            content_type = "application/problem+json"),
-        (status = 422, description = "A field says something that cannot be stored; nothing was stored",
-            body = super::problem::ProblemBody, content_type = "application/problem+json"),
-        (status = 507, description = "The disk is full; nothing was stored", body = super::problem::ProblemBody,
-            content_type = "application/problem+json"),
+        BadRequest,
+        TooSlow,
+        KeyConflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
         StoreProblems,
     )
 )]
@@ -164,7 +159,15 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     }
     let body = read_body(body, &app.options).await?;
     let published = form.read(&parts.headers, &body)?;
-    let answers = append(&app.bus, published).await.map_err(|problem| problem.rename(|field| form.name(field)))?;
+    let answers = match append(&app.bus, published).await {
+        Ok(answers) => answers,
+        Err(Error::Store(StoreError::KeyConflict { key })) => {
+            // The events are with the store: reading the body again costs who made the mistake, and nobody else.
+            let problem = conflict::of_key(form.read(&parts.headers, &body)?, &key);
+            return Err(problem.rename(|field| form.name(field)));
+        }
+        Err(error) => return Err(Problem::from(error).rename(|field| form.name(field))),
+    };
     let status = match answers.iter().all(|answer| answer.repeated) {
         true => StatusCode::OK,
         false => StatusCode::CREATED,
@@ -172,7 +175,7 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     Ok(shapes::json(status, &PublishedShape { events: &answers }))
 }
 
-async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Problem> {
+async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Error> {
     Ok(match published {
         Published::One(event) => vec![bus.publish(event).await?],
         Published::Batch(events) => bus.publish_all(events).await?,

@@ -7,9 +7,9 @@
 use super::App;
 use super::events::start;
 use super::measure::Counted;
-use super::problem::{Problem, ProblemBody};
+use super::problem::Problem;
 use super::query::{self, Query};
-use super::responses::StoreProblems;
+use super::responses::{BadRequest, Invalid, StoreProblems};
 use super::shapes::EventShape;
 use super::stop::stopped;
 use axum::body::{Body, Bytes};
@@ -50,9 +50,8 @@ const CHUNK_BYTES: usize = 32 << 10;
     ),
     responses(
         (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
-        (status = 400, description = "A bad parameter or header", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 422, description = "A parameter of a later version", body = ProblemBody,
-            content_type = "application/problem+json"),
+        BadRequest,
+        Invalid,
         StoreProblems,
     )
 )]

@@ -2,8 +2,8 @@
 
 use super::App;
 use super::measure;
-use super::problem::{Kind, Problem, ProblemBody};
-use super::responses::TokenProblem;
+use super::problem::{Kind, Problem};
+use super::responses::{NotReady, Unauthorized};
 use super::shapes::{self, StatusShape};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -36,8 +36,7 @@ pub(super) async fn health() -> Response {
     security(()),
     responses(
         (status = 200, description = "It does", body = StatusShape),
-        (status = 503, description = "It does not, or not within 2 s", body = ProblemBody,
-            content_type = "application/problem+json"),
+        NotReady,
     )
 )]
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Problem> {
@@ -57,7 +56,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
     tag = "system",
     responses(
         (status = 200, description = "In Prometheus' text format", body = String, content_type = "text/plain"),
-        TokenProblem,
+        Unauthorized,
     )
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
@@ -72,7 +71,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     path = "/openapi.json",
     operation_id = "openapi",
     tag = "system",
-    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value), TokenProblem)
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value), Unauthorized)
 )]
 pub(super) async fn openapi(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], app.openapi.clone()).into_response()

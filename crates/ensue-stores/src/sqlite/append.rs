@@ -83,7 +83,7 @@ pub(super) fn append_at(
 /// Was a batch refused by the plan, before anything of it was written?
 pub(super) fn is_refusal(error: &StoreError) -> bool {
     match error {
-        StoreError::KeyConflict { .. } | StoreError::Invalid(_) => true,
+        StoreError::KeyConflict { .. } | StoreError::Conflict(_) | StoreError::Invalid(_) => true,
         StoreError::Full(_)
         | StoreError::Unavailable(_)
         | StoreError::InDoubt(_)

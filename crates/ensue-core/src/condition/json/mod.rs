@@ -13,8 +13,8 @@ pub(crate) use build::of_plain;
 pub(super) use build::{concat, object, of_value};
 pub(super) use compare::{compare, contains, exists};
 pub(super) use parse::parse;
-pub(crate) use print::number_text;
-pub(super) use print::print;
+pub(super) use print::{identity, print};
+pub(crate) use print::{number_text, plain_number};
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -1,6 +1,7 @@
 //! What is the text of a `jsonb` value?
 
 use super::Node;
+use crate::condition::failure::Failure;
 use crate::condition::numeric::Numeric;
 
 /// The text as Postgres writes it: a blank after each colon and comma, numbers without exponent.
@@ -52,6 +53,24 @@ pub(crate) fn number_text(number: &str) -> std::borrow::Cow<'_, str> {
         // Cannot be: the parser let only numbers in.
         Err(_) => number.into(),
     }
+}
+
+/// One text for every way to write a value: fields in order, numbers without the zeros that change nothing.
+pub(in crate::condition) fn identity(text: &str) -> Result<String, Failure> {
+    let mut nodes = Vec::new();
+    super::parse(text, &mut nodes)?;
+    let plain = |node| match node {
+        Node::Number(number) => Node::Number(plain_number(&number_text(&number)).to_owned().into()),
+        other => other,
+    };
+    let nodes: Vec<Node<'_>> = nodes.into_iter().map(plain).collect();
+    Ok(print(&nodes))
+}
+
+/// A decimal number without the zeros that change nothing.
+pub(crate) fn plain_number(text: &str) -> &str {
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
+    if text == "-0" { "0" } else { text }
 }
 
 fn write_string(text: &str, to: &mut String) {

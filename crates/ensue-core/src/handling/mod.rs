@@ -1,0 +1,18 @@
+//! What happens to a delivery?
+//!
+//! Pure decisions about running handlers: when to try again, what to do when nothing helps, how far a group has come while
+//! some of its deliveries are still under way. Time and chance are arguments.
+//!
+//! | question | file |
+//! |---|---|
+//! | When is a failed delivery tried again? | [`retry`] |
+//! | What follows from how an attempt ended? | [`outcome`] |
+//! | Up to where is everything done? | [`window`] |
+
+pub mod outcome;
+pub mod retry;
+pub mod window;
+
+pub use outcome::{Ended, Next, OnExhausted, after_attempt};
+pub use retry::Retry;
+pub use window::Window;

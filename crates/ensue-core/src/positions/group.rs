@@ -1,0 +1,251 @@
+//! Who reads the log, and how far have they come?
+//!
+//! A group is a durable consumer. Its positions are *slots*: an event belongs to the slot of its object (of its number,
+//! if it has none), and each slot has a cursor, an owner and a fence. A member owns slots of many groups under one lease
+//! of its own; a slot whose owner's lease has passed is anybody's to take. Taking it raises its fence, and from then on
+//! nothing that the former owner still wants to write is taken.
+
+use crate::error::Invalid;
+use crate::event::Seq;
+use crate::key::ObjectKey;
+use crate::retention::Bounds;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+pub use crate::key::GroupName;
+
+/// How often a slot was taken. Only who knows the newest may write under it.
+pub type Fence = u64;
+/// The number of a slot within its group, from 0.
+pub type SlotNumber = u16;
+/// The most slots that a group may have.
+pub const SLOTS_MAX: u16 = 256;
+
+/// Whom a group serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GroupKind {
+    /// Whoever reads it, over HTTP or SQL: one reader at a time, so it has one slot.
+    Pull,
+    /// A handler of that name.
+    Handler,
+}
+
+/// Where a group begins to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// After the newest event there is.
+    Now,
+    /// With the oldest event there is.
+    Beginning,
+    /// After this place: it is the group's first cursor.
+    After(Seq),
+}
+
+impl Start {
+    /// The first cursor. A place outside of the log is refused.
+    pub fn cursor(self, bounds: Bounds) -> Result<Seq, Invalid> {
+        match self {
+            Self::Now => Ok(bounds.last),
+            Self::Beginning => Ok(bounds.first - 1),
+            Self::After(seq) => check_cursor("start", seq, bounds),
+        }
+    }
+}
+
+/// Can somebody read on from this place? Behind the newest event there is nothing, and what is forgotten cannot be read.
+pub fn check_cursor(field: &str, seq: Seq, bounds: Bounds) -> Result<Seq, Invalid> {
+    if seq > bounds.last {
+        let reason = format!("is {seq}, but the newest event is {}: choose that or an earlier one", bounds.last);
+        return Err(Invalid::new(field, reason));
+    }
+    if seq + 1 < bounds.first {
+        let reason = format!(
+            "is {seq}, but the oldest event in the log is {}: choose {} or a later place, or `beginning`",
+            bounds.first,
+            bounds.first - 1
+        );
+        return Err(Invalid::new(field, reason));
+    }
+    Ok(seq)
+}
+
+/// A group to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGroup {
+    /// What it is called.
+    pub name: GroupName,
+    /// Whom it serves.
+    pub kind: GroupKind,
+    /// Where it begins.
+    pub start: Start,
+    /// How many slots it gets: at least 1, at most [`SLOTS_MAX`]; 1 for [`GroupKind::Pull`].
+    pub slots: u16,
+}
+
+/// Somebody who owns slots: a process that runs handlers, or one reader of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its identity; a process that starts again has another.
+    pub id: Uuid,
+    /// For people: host and process, or who reads.
+    pub name: String,
+    /// Does it run handlers, as a process, or only read one group?
+    pub kind: GroupKind,
+}
+
+/// Who has a slot, and until when unless it renews its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Who.
+    pub member: Member,
+    /// Until when, by the store's clock. Past that, the slot is anybody's.
+    pub lease_until: Timestamp,
+}
+
+/// One position of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotState {
+    /// Its number.
+    pub slot: SlotNumber,
+    /// Everything of this slot up to here is done, or is in a lane of its own.
+    pub cursor: Seq,
+    /// How often it was taken.
+    pub fence: Fence,
+    /// How many owners in a row have vanished without a word, and without moving the cursor: whatever comes next may be
+    /// what ended them.
+    pub vanished: u32,
+    /// Who has it; also somebody whose lease has passed.
+    pub owner: Option<Owner>,
+}
+
+/// Events that a group did not get to read, because retention took them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first of them.
+    pub from: Seq,
+    /// The last of them.
+    pub to: Seq,
+}
+
+/// A group as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupState {
+    /// What it is called.
+    pub name: GroupName,
+    /// Whom it serves.
+    pub kind: GroupKind,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last read or moved on; while somebody has a slot of it, at least the end of their lease.
+    pub served_at: Timestamp,
+    /// Its slots, by number.
+    pub slots: Vec<SlotState>,
+    /// Counts up with every change of its subscriptions.
+    pub version: u64,
+    /// How many subscriptions it has.
+    pub subscriptions: u64,
+    /// How many lanes wait or are held.
+    pub lanes: u64,
+    /// The oldest event that a lane still needs.
+    pub oldest_lane: Option<Seq>,
+    /// What it lost last, if it ever lost anything: told when it read on behind that.
+    pub lost: Option<Lost>,
+}
+
+impl GroupState {
+    /// Everything up to here is done, or is in a lane of its own.
+    pub fn cursor(&self) -> Seq {
+        self.slots.iter().map(|slot| slot.cursor).min().unwrap_or(0)
+    }
+
+    /// The oldest event that it still needs.
+    pub fn needs_from(&self) -> Seq {
+        self.oldest_lane.map_or(self.cursor() + 1, |lane| lane.min(self.cursor() + 1))
+    }
+
+    /// How many events are after its cursor.
+    pub fn lag(&self, bounds: Bounds) -> u64 {
+        bounds.last.saturating_sub(self.cursor())
+    }
+}
+
+/// The slot of an event. The same on every engine and in every version: positions are stored by it.
+pub fn slot_of(object: Option<&ObjectKey>, seq: Seq, slots: u16) -> SlotNumber {
+    if slots <= 1 {
+        return 0;
+    }
+    let hash = match object {
+        Some(object) => stable_hash(object.as_str().as_bytes()),
+        None => stable_hash(&seq.to_be_bytes()),
+    };
+    (hash % u64::from(slots)) as SlotNumber
+}
+
+/// Which of the live members should have this slot? Each asks itself and comes to the same answer; when one joins or
+/// goes, only its own slots move. A slot of one number is with the same member in every group.
+pub fn preferred_member(slot: SlotNumber, members: &[Uuid]) -> Option<Uuid> {
+    let weight = |member: &Uuid| {
+        let mut bytes = [0; 18];
+        bytes[..16].copy_from_slice(member.as_bytes());
+        bytes[16..].copy_from_slice(&slot.to_be_bytes());
+        stable_hash(&bytes)
+    };
+    members.iter().copied().max_by_key(|member| (weight(member), *member))
+}
+
+/// FNV-1a over the bytes, then the final mix of MurmurHash3: FNV alone leaves neighbours alike in most of its bits.
+fn stable_hash(bytes: &[u8]) -> u64 {
+    let fnv1a = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fnv1a);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_a_contract_with_what_is_stored() {
+        let slot = |object: &str, slots| slot_of(Some(&ObjectKey::stored(object)), 9, slots);
+        assert_eq!(slot("work:1", 1), 0);
+        assert_eq!([slot("work:1", 16), slot("work:2", 16), slot("order:7", 16), slot("ü", 16)], [10, 9, 13, 1]);
+        assert_eq!([slot_of(None, 1, 16), slot_of(None, 2, 16), slot_of(None, u64::MAX, 16)], [7, 3, 14]);
+    }
+
+    #[test]
+    fn objects_spread_over_the_slots() {
+        let mut counts = [0_u32; 16];
+        (0..16_000).for_each(|n| counts[slot_of(Some(&ObjectKey::stored(&format!("work:{n}"))), 1, 16) as usize] += 1);
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+        let mut counts = [0_u32; 16];
+        (0..16_000).for_each(|seq| counts[slot_of(None, seq, 16) as usize] += 1);
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn when_a_member_goes_only_its_slots_move() {
+        let members: Vec<Uuid> = (1..=4_u128).map(|n| Uuid::from_u128(n << 64 | n * 7_919)).collect();
+        let before: Vec<Uuid> = (0..256).map(|slot| preferred_member(slot, &members).unwrap()).collect();
+        for member in &members {
+            let has = before.iter().filter(|owner| *owner == member).count();
+            assert!((35..=95).contains(&has), "{has} of 256");
+        }
+        let after: Vec<Uuid> = (0..256).map(|slot| preferred_member(slot, &members[1..]).unwrap()).collect();
+        for (before, after) in before.iter().zip(&after) {
+            assert!(before == after || *before == members[0]);
+        }
+        assert_eq!(preferred_member(0, &[]), None);
+    }
+
+    #[test]
+    fn a_cursor_outside_of_the_log_is_refused_with_what_to_choose() {
+        let bounds = Bounds { first: 11, last: 20 };
+        assert_eq!(Start::Now.cursor(bounds), Ok(20));
+        assert_eq!(Start::Beginning.cursor(bounds), Ok(10));
+        assert_eq!(Start::After(10).cursor(bounds), Ok(10));
+        assert!(Start::After(9).cursor(bounds).unwrap_err().reason.contains("choose 10"));
+        assert!(Start::After(21).cursor(bounds).unwrap_err().reason.contains("newest event is 20"));
+    }
+}

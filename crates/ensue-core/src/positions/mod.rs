@@ -1,0 +1,230 @@
+//! What must an engine keep of who has done what?
+//!
+//! The second half of the port: groups, their subscriptions, slots, lanes and deliveries. Every change that must be atomic
+//! is one verb; whatever an owner writes is written under its fences, and a fence that is no longer the newest changes
+//! nothing. Times are the store's clock's, as it is: a lease has nothing to do with the order of the log.
+//!
+//! | question | file |
+//! |---|---|
+//! | Who reads the log, and how far have they come? | [`group`] |
+//! | What does a group want? | [`subscription`] |
+//! | What is kept of an object that stands still? | [`lane`] |
+//! | What became of a delivery? | [`delivery`] |
+
+pub mod delivery;
+pub mod group;
+pub mod lane;
+pub mod subscription;
+
+pub use delivery::{Delivery, DeliveryState, Level, LogLine};
+pub use group::{
+    Fence, GroupKind, GroupState, Lost, Member, NewGroup, Owner, SLOTS_MAX, SlotNumber, SlotState, Start, check_cursor,
+    preferred_member, slot_of,
+};
+pub use lane::{Ask, Lane, LaneChange, LaneKey, LaneRow, LaneState};
+pub use subscription::{NewSubscription, SubscriptionState};
+
+use crate::error::StoreError;
+use crate::event::{Appended, Entry, Seq};
+use crate::key::{GroupName, ObjectKey};
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+/// Slots that somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquire {
+    /// Of this group.
+    pub group: GroupName,
+    /// Who wants them. Becomes known to the store with this, and its lease is renewed.
+    pub member: Member,
+    /// How long its lease is from now on.
+    pub lease: SignedDuration,
+    /// Which slots; empty for all.
+    pub slots: Vec<SlotNumber>,
+    /// Only go on: with slots that it has under this fence and a lease that has not passed.
+    pub go_on: Option<Fence>,
+}
+
+/// A slot that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcquiredSlot {
+    /// Its number.
+    pub slot: SlotNumber,
+    /// What to write under.
+    pub fence: Fence,
+    /// Where to begin.
+    pub cursor: Seq,
+    /// See [`SlotState::vanished`].
+    pub vanished: u32,
+}
+
+/// What came of wanting slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquired {
+    /// Those that the member has now, by number: taken with this call, or had before (under the same fence).
+    pub slots: Vec<AcquiredSlot>,
+    /// Who has the first of those that it did not get.
+    pub held_by: Option<Owner>,
+    /// See [`GroupState::version`].
+    pub version: u64,
+}
+
+/// What a member hears when it renews its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// Counts up when a slot is taken from this member, or something is asked of a lane of its.
+    pub version: u64,
+    /// All processes whose leases have not passed, this one included, by id.
+    pub members: Vec<Member>,
+}
+
+/// What an owner writes about one slot: all of it or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotChange {
+    /// Of this group.
+    pub group: GroupName,
+    /// Its number.
+    pub slot: SlotNumber,
+    /// Who writes.
+    pub member: Uuid,
+    /// Under which fence.
+    pub fence: Fence,
+    /// Everything of this slot up to here is done, or is in a lane of its own. Never goes back: a smaller one changes
+    /// nothing.
+    pub cursor: Option<Seq>,
+    /// Lanes, in this order.
+    pub lanes: Vec<LaneChange>,
+    /// What became of deliveries; one that is known is written over.
+    pub deliveries: Vec<Delivery>,
+    /// What they said.
+    pub lines: Vec<LogLine>,
+    /// Events to publish.
+    pub events: Vec<Entry>,
+    /// What retention had taken before the slot came to it.
+    pub lost: Option<Lost>,
+}
+
+impl SlotChange {
+    /// A change of nothing yet.
+    pub fn new(group: GroupName, slot: SlotNumber, member: Uuid, fence: Fence) -> Self {
+        let (cursor, lost) = (None, None);
+        let (lanes, deliveries, lines, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { group, slot, member, fence, cursor, lanes, deliveries, lines, events, lost }
+    }
+}
+
+/// What came of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// It is on disk, with the events it published.
+    Done(Vec<Appended>),
+    /// The slot is somebody else's: nothing of this change was written.
+    FenceLost,
+    /// The events cannot be published: nothing of this change was written.
+    Refused(StoreError),
+}
+
+/// Which lanes to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaneQuery {
+    /// Those of some slots of a group, by the text of their key, after this one: to take them over.
+    Slots {
+        /// Of this group.
+        group: GroupName,
+        /// These slots.
+        slots: Vec<SlotNumber>,
+        /// After this lane; from the first if there is none.
+        after: Option<LaneKey>,
+    },
+    /// Those held or dead, the oldest first.
+    Stuck {
+        /// Of this group; of all if there is none.
+        group: Option<GroupName>,
+    },
+    /// Those of an object in all groups, by group.
+    Object(ObjectKey),
+    /// One lane.
+    One(GroupName, LaneKey),
+    /// Those of which something was asked, in slots of this member.
+    Asked(Uuid),
+}
+
+/// Groups and all that is known of them, durably.
+#[async_trait]
+pub trait Positions: Send + Sync + 'static {
+    /// How many slots a handler's group gets: 1 where one process alone can write, more where several share the work.
+    fn handler_slots(&self) -> u16;
+
+    /// Makes a group, and says whether it is new. One that is there stays as it is; one of another kind is a
+    /// [`StoreError::Conflict`].
+    async fn create_group(&self, group: NewGroup) -> Result<(GroupState, bool), StoreError>;
+
+    /// A group.
+    async fn group(&self, name: &GroupName) -> Result<Option<GroupState>, StoreError>;
+
+    /// All groups, by name.
+    async fn groups(&self) -> Result<Vec<GroupState>, StoreError>;
+
+    /// Forgets a group and all that belongs to it; was there one? Whoever has a slot of it has it no longer.
+    async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError>;
+
+    /// Moves every cursor of a group to this place, forward or back, and forgets its lanes. Whoever has a slot loses it.
+    /// A place outside of the log is [`StoreError::Invalid`].
+    async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError>;
+
+    /// Makes a subscription, and says whether it is new. If its group has one with the same topic, condition and params,
+    /// compared in full ([`subscription::identity_of_params`]), that one is touched and gets the longer expiry. The group is
+    /// made if it is not there, as a pull group that begins now. An expired one counts as gone.
+    async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError>;
+
+    /// Takes a subscription out of its group; was there one?
+    async fn unsubscribe(&self, group: &GroupName, id: Uuid) -> Result<bool, StoreError>;
+
+    /// Keeps a subscription from expiring.
+    async fn touch(&self, group: &GroupName, id: Uuid) -> Result<Option<SubscriptionState>, StoreError>;
+
+    /// The subscriptions of a group that have not expired, by id, after this one: at most `limit` of them.
+    async fn subscriptions(
+        &self,
+        group: &GroupName,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<SubscriptionState>, StoreError>;
+
+    /// Forgets up to `limit` expired subscriptions; answers how many.
+    async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError>;
+
+    /// Takes slots that nobody has, that the member has already, or whose owner's lease has passed. None if there is no
+    /// such group.
+    async fn acquire(&self, acquire: Acquire) -> Result<Option<Acquired>, StoreError>;
+
+    /// Renews a member's lease; none if the store does not know it (any more).
+    async fn renew(&self, member: Uuid, lease: SignedDuration) -> Result<Option<Renewed>, StoreError>;
+
+    /// Gives slots of a group back, cleanly: what is done is written, and nothing is under way.
+    async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError>;
+
+    /// Gives every slot back, cleanly, and forgets the member.
+    async fn leave(&self, member: Uuid) -> Result<(), StoreError>;
+
+    /// Writes what owners have to say about their slots, in one commit; an answer for each, in the same order. A process
+    /// has lost a slot when somebody else took it; a reader ([`GroupKind::Pull`]) also when its lease has passed.
+    async fn settle(&self, changes: Vec<SlotChange>) -> Result<Vec<Settled>, StoreError>;
+
+    /// Lanes, at most `limit` of them.
+    async fn lanes(&self, query: LaneQuery, limit: usize) -> Result<Vec<LaneRow>, StoreError>;
+
+    /// Asks something of a lane: its owner does it when it hears of it, or the next owner. None if there is no such lane.
+    async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError>;
+
+    /// What is recorded of the deliveries of an event, by group.
+    async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError>;
+
+    /// What the deliveries of an event to a group said, in order: at most `limit` lines after the first `skip`.
+    async fn lines(&self, group: &GroupName, seq: Seq, skip: u64, limit: usize) -> Result<Vec<LogLine>, StoreError>;
+
+    /// Forgets up to `limit` recorded deliveries, with what they said: those that ended before `before`, and the oldest
+    /// beyond `keep`. Answers how many.
+    async fn purge_deliveries(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
+}

@@ -1,0 +1,138 @@
+//! Which events are in the log, and which wait to enter it?
+
+use super::Outcome;
+use super::args::seq;
+use super::output::{self, OutputArgs};
+use super::target::{Access, Target, TargetArgs};
+use crate::http::shapes::{EventShape, PageShape};
+use clap::Args;
+use ensue::store::PAGE_BYTES_MAX;
+use ensue::{Event, Filter, ObjectKey, Page, Pending, Read, Seq, Topic};
+
+/// `ensue event list`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue event list                                           # from the beginning of the log
+  ensue event list --topic order --after 500 --limit 10      # ten events about orders after seq 500
+  ensue event list --pending                                 # delayed ones, the next to enter first
+  ensue event list --pending --json | jq -r '.events[].id'
+  ensue event list --store sqlite:ensue.db                   # also while a server has it open
+
+With --json: the page of GET /v1/events; its next is the --after of the next page, its first the
+oldest seq that retention has left. `ensue tail` follows what comes. Exit code 0 also if there is
+nothing to list; 1 if --after is beyond the end of the log.")]
+pub struct ListArgs {
+    /// Delayed events, in the order in which they will enter the log
+    #[arg(long, conflicts_with_all = ["after", "topic", "object"])]
+    pending: bool,
+    /// Only events after this seq; 0 for the beginning
+    #[arg(long, value_name = "SEQ", default_value_t = 0, value_parser = seq)]
+    after: Seq,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    /// Only this topic and those below it: order is also order.paid, never orders
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Only events of this object
+    #[arg(long, value_name = "OBJECT")]
+    object: Option<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Carries out `ensue event list`.
+pub async fn run(args: ListArgs) -> anyhow::Result<Outcome> {
+    let limit = usize::from(args.limit);
+    let filter = Filter {
+        topic: args.topic.as_deref().map(Topic::parse_filter).transpose()?,
+        object: args.object.as_deref().map(ObjectKey::parse).transpose()?,
+    };
+    let target = args.target.open(Access::Read).await?;
+    if args.pending {
+        let pending = target.pending(limit).await?;
+        target.close().await;
+        show_pending(&pending, limit, args.output)?;
+    } else {
+        let listed = read(&target, Read { after: args.after, limit, filter }).await?;
+        target.close().await;
+        show_logged(&listed, args.after, args.output)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What was read, and why it ends where it does.
+struct Listed {
+    page: Page,
+    ended: bool,
+}
+
+/// Reads until there is enough or the log ends. A page of the store ends earlier where it had to look far, which is of no
+/// interest here; what is held is bounded as a page is.
+async fn read(target: &Target, mut read: Read) -> anyhow::Result<Listed> {
+    let limit = read.limit;
+    let mut page = target.read(read.clone()).await?;
+    let bytes = |events: &[Event]| events.iter().map(|event| event.payload.as_str().len()).sum::<usize>();
+    let mut held = bytes(&page.events);
+    while page.next > read.after && page.events.len() < limit && held < PAGE_BYTES_MAX {
+        (read.after, read.limit) = (page.next, limit - page.events.len());
+        let more = target.read(read.clone()).await?;
+        held += bytes(&more.events);
+        page.events.extend(more.events);
+        page.next = more.next;
+    }
+    Ok(Listed { ended: page.next == read.after, page })
+}
+
+fn show_logged(Listed { page, ended }: &Listed, after: Seq, how: OutputArgs) -> anyhow::Result<()> {
+    if how.json {
+        let events = page.events.iter().map(EventShape::from).collect();
+        return output::json(&PageShape { events, next: Some(page.next), first: Some(page.first) });
+    }
+    if page.first > after.saturating_add(1) {
+        eprintln!("retention has forgotten seq {} to {}", after + 1, page.first - 1);
+    }
+    if page.events.is_empty() {
+        return output::line("no such event is in the log");
+    }
+    let rows = page.events.iter().map(|event| {
+        [
+            event.seq.to_string(),
+            event.recorded_at.to_string(),
+            event.topic.to_string(),
+            object(event.object.as_ref()),
+            event.payload.as_str().to_string(),
+        ]
+    });
+    output::line(output::table(["seq", "recorded_at", "topic", "object", "payload"], rows))?;
+    if !ended {
+        eprintln!("what follows: --after {}", page.next);
+    }
+    Ok(())
+}
+
+fn show_pending(pending: &[Pending], limit: usize, how: OutputArgs) -> anyhow::Result<()> {
+    if how.json {
+        let events = pending.iter().map(EventShape::from).collect();
+        return output::json(&PageShape { events, next: None, first: None });
+    }
+    if pending.is_empty() {
+        return output::line("no event is pending");
+    }
+    let rows = pending.iter().map(|pending| {
+        let (id, due) = (pending.id.to_string(), pending.not_before.to_string());
+        [id, due, pending.topic.to_string(), object(pending.object.as_ref())]
+    });
+    output::line(output::table(["id", "not_before", "topic", "object"], rows))?;
+    if pending.len() == limit {
+        eprintln!("there may be more: --limit N shows up to 1000");
+    }
+    Ok(())
+}
+
+fn object(object: Option<&ObjectKey>) -> String {
+    object.map_or("-".into(), ToString::to_string)
+}
