@@ -1,7 +1,8 @@
 //! What must any engine do, and how do we know that it does?
 //!
 //! An engine's tests implement [`Factory`] and write one line, [`conformance_tests!`], which makes every behaviour of
-//! the suite a test of its own; [`random::compare`] then looks for sequences of calls on which engine and model differ.
+//! the suite a test of its own; [`random::compare`] and [`random_positions::compare`] then look for sequences of calls on
+//! which engine and model differ.
 //!
 //! ```
 //! use ensue_conformance::model::ModelFactory as MyEngine;
@@ -9,7 +10,8 @@
 //! ensue_conformance::conformance_tests!(MyEngine);
 //!
 //! # fn main() {
-//! ensue_conformance::random::compare(&MyEngine, 16); // in a test of its own, with more
+//! ensue_conformance::random::compare(&MyEngine, 16); // in tests of their own, with more
+//! ensue_conformance::random_positions::compare(&MyEngine, 16);
 //! # }
 //! ```
 //!
@@ -18,7 +20,7 @@
 //! | How does the suite get a store to try? | [`factory`] |
 //! | What does each verb of the port mean? | [`model`] |
 //! | What must every engine do? | [`suite`] |
-//! | Does an engine answer as the model does, whatever it is asked? | [`random`] |
+//! | Does an engine answer as the model does, whatever it is asked? | [`random`], [`random_positions`] |
 //! | Was anything lost, doubled, reordered or forked? | [`history`] |
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
@@ -33,6 +35,7 @@ pub mod model;
 pub mod mount;
 pub mod postgres;
 pub mod random;
+pub mod random_positions;
 pub mod suite;
 
 pub use ensue_core::clock::{Clock, ManualClock};

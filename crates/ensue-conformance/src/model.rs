@@ -3,6 +3,11 @@
 //! A store that is as plain as can be: everything in vectors behind one mutex, searched from one end to the other. It is
 //! slow and forgets all at the end of the process, and it is easy to see that it is right. Engines are held to it by
 //! [`crate::random`]. It shares no decision with them: it does not use `ensue_core::plan`.
+//!
+//! This file has the log; what is kept of groups is in `known`, the verbs about them in `positions`.
+
+mod known;
+mod positions;
 
 use crate::factory::{Factory, Place};
 use async_trait::async_trait;
@@ -14,6 +19,7 @@ use ensue_core::{
     Appended, Entry, Event, EventId, Filter, Found, Invalid, ObjectKey, Pending, Seq, Store, StoreError, Timestamp,
 };
 use jiff::SignedDuration;
+use known::Known;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +39,7 @@ struct State {
     keys: Vec<Key>,
     /// How many ids were made.
     ids: u64,
+    known: Known,
 }
 
 /// What is remembered of a key.
@@ -45,8 +52,15 @@ struct Key {
 }
 
 impl State {
-    const EMPTY: State =
-        State { log: Vec::new(), last: 0, recorded_at: Timestamp::MIN, pending: Vec::new(), keys: Vec::new(), ids: 0 };
+    const EMPTY: State = State {
+        log: Vec::new(),
+        last: 0,
+        recorded_at: Timestamp::MIN,
+        pending: Vec::new(),
+        keys: Vec::new(),
+        ids: 0,
+        known: Known::EMPTY,
+    };
 
     /// The time to record at.
     fn time(&self, clock: Timestamp) -> Timestamp {

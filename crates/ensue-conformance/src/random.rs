@@ -358,14 +358,23 @@ fn number_from(variable: &str) -> Option<u64> {
 /// # Panics
 /// Where they differ, with the shortest sequence found and the seed that repeats the run.
 pub fn compare(factory: &dyn Factory, cases: u32) {
+    look_for_a_difference(step(), cases, |steps| block_on(run(factory, steps)));
+}
+
+/// Tries so many random sequences of steps, and panics with the shortest found on which the two sides differ.
+pub(crate) fn look_for_a_difference<S: Strategy>(
+    step: S,
+    cases: u32,
+    carry_out: impl Fn(&[S::Value]) -> Result<(), String>,
+) {
     let seed = number_from(SEED).unwrap_or_else(rand::random);
     let cases = number_from(CASES).map_or(cases, |cases| u32::try_from(cases).unwrap_or(u32::MAX));
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 1_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let strategy = prop::collection::vec(step(), 1..50);
-    let result = runner.run(&strategy, |steps| block_on(run(factory, &steps)).map_err(TestCaseError::fail));
+    let strategy = prop::collection::vec(step, 1..50);
+    let result = runner.run(&strategy, |steps| carry_out(&steps).map_err(TestCaseError::fail));
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, steps)) => {

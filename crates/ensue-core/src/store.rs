@@ -8,6 +8,7 @@ use crate::event::{Appended, Entry, Event, Found, Pending, Seq};
 use crate::filter::Filter;
 use crate::id::EventId;
 use crate::key::ObjectKey;
+use crate::positions::Positions;
 use crate::retention::Bounds;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -72,7 +73,7 @@ pub enum Cancelled {
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
 /// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Positions {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 

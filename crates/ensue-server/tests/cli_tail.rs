@@ -33,6 +33,50 @@ fn tail_shows_history_by_filter_and_stops_at_its_limit() {
 }
 
 #[test]
+fn tail_and_list_show_what_a_condition_holds_for() {
+    everywhere(|folder, place| {
+        for payload in [r#"{"n":"7"}"#, r#"{"n":"seven"}"#, r#"{"n":"3"}"#, r#"{"n":"9"}"#] {
+            place.run(folder, &["publish", "t", "--object", "o", "--payload", payload]).good();
+        }
+        let larger = "(e.payload->>'n')::int > (s.params->>'min')::int";
+        let tail = ["tail", "--no-follow", "--json", "--where", larger, "--params", r#"{"min": 5}"#];
+        let tailed = place.run(folder, &tail);
+        assert!(tailed.stderr.contains("the condition failed on event 2: \"seven\""), "{tailed:?}");
+        let events: Vec<Value> = tailed.good().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let places: Vec<_> = events.iter().map(|event| (event["seq"].clone(), event["prev"].clone())).collect();
+        assert_eq!(places, [(json!(1), Value::Null), (json!(4), json!(1))]);
+
+        std::fs::write(folder.join("params.json"), r#"{"min": 8}"#).unwrap();
+        let list = ["event", "list", "--where", larger, "--params", "@params.json"];
+        let listed = place.run(folder, &[&list[..], &["--json"]].concat()).json();
+        assert_eq!((&listed["events"][0]["seq"], listed["events"].as_array().unwrap().len()), (&json!(4), 1));
+        assert_eq!((&listed["next"], &listed["condition_errors"]["count"]), (&json!(4), &json!(1)));
+        let table = place.run(folder, &list);
+        assert!(table.stderr.contains("the condition failed on event 2: \"seven\""), "{table:?}");
+        assert!(table.good().contains(r#"{"n":"9"}"#));
+        assert!(place.run(folder, &["event", "list", "--where", "e.topic = 'none'"]).good().contains("no such event"));
+    });
+}
+
+#[test]
+fn a_bad_condition_is_refused_before_anything_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in [&["tail"][..], &["event", "list"]] {
+        let refused = |more: &[&str]| run(folder.path(), &[command, more, &["--store", "sqlite:no.db"]].concat());
+        let unknown = refused(&["--where", "e.tpoic = 'a'"]).bad();
+        assert!(unknown.contains("`where`") && unknown.contains("e.tpoic"), "{unknown}");
+        let parentheses = format!("{}true{}", "(".repeat(5_000), ")".repeat(5_000));
+        assert!(refused(&["--where", &parentheses]).bad().contains("at most 4000"));
+        let params = refused(&["--where", "true", "--params", "{n:1}"]).bad();
+        assert!(params.contains("`params` is not JSON"), "{params}");
+        let alone = refused(&["--params", "{}"]);
+        assert!(alone.code == Some(2) && alone.stderr.contains("--where"), "{alone:?}");
+    }
+    let pending = run(folder.path(), &["event", "list", "--pending", "--where", "true"]);
+    assert!(pending.code == Some(2) && pending.stderr.contains("--where"), "{pending:?}");
+}
+
+#[test]
 fn tail_follows_live_over_a_restart_of_the_server_without_a_gap_or_a_double() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());

@@ -1,7 +1,7 @@
 //! Bad input gets a clear refusal that names the field and says what to do, and changes nothing.
 
 mod http_support;
-use http_support::{Answer, Server};
+use http_support::{Answer, Server, condition};
 
 /// A server with something in its log, so that a change would show.
 async fn server() -> Server {
@@ -327,13 +327,64 @@ async fn an_unknown_or_bad_parameter() {
     get_is_refused("/v1/events/first", &[], 400, "place").await;
 }
 
+/// What is no condition is refused by page and stream alike, with the part and what to write instead.
 #[tokio::test]
-async fn conditions_before_there_are_any() {
-    for parameter in ["where", "params"] {
-        let detail = get_is_refused(&format!("/v1/events?{parameter}=true"), &[], 422, parameter).await;
-        assert!(detail.contains("not supported"), "{detail}");
-        get_is_refused(&format!("/v1/events/stream?{parameter}=true"), &[], 422, parameter).await;
+async fn a_bad_condition() {
+    let parentheses = |count: usize| format!("{}true{}", "(".repeat(count), ")".repeat(count));
+    let long = format!("e.topic = '{}'", "a".repeat(17_000));
+    for (bad, named) in [
+        ("e.tpoic = 'a'", "e.tpoic"),
+        ("topic = 'a'", "e.topic"),
+        ("now() > e.recorded_at", "now"),
+        ("pg_sleep(10) IS NULL", "pg_sleep"),
+        ("e.topic = (SELECT 'a')", "SELECT"),
+        ("EXISTS (SELECT 1 FROM events)", "SELECT"),
+        ("true; DROP TABLE events", ";"),
+        ("e.topic = $1", "$1"),
+        ("e.topic = ", "is not an SQL expression"),
+        ("e.topic = 'a", "cannot be read"),
+        ("e.payload", "boolean"),
+        ("e.payload->>'n' > 5", "integer"),
+        ("", "is empty"),
+        ("true\0", "zero byte"),
+        (parentheses(5_000).as_str(), "4000"),
+        (parentheses(500).as_str(), "nested"),
+        (long.as_str(), "16384"),
+    ] {
+        for path in ["/v1/events", "/v1/events/stream"] {
+            let target = format!("{path}?{}", condition(bad, None));
+            let detail = get_is_refused(&target, &[], 422, "where").await;
+            assert!(detail.contains(named), "{named} is not in: {detail}");
+        }
     }
+}
+
+#[tokio::test]
+async fn bad_params() {
+    let deep = format!("{}{}", "[".repeat(3_000), "]".repeat(3_000));
+    for (bad, named) in [
+        ("", "is not JSON"),
+        ("{n:1}", "is not JSON"),
+        ("{} {}", "is not JSON"),
+        ("\"\\u0000\"", "u0000"),
+        (deep.as_str(), "nested"),
+    ] {
+        for path in ["/v1/events", "/v1/events/stream"] {
+            let target = format!("{path}?{}", condition("true", Some(bad)));
+            let detail = get_is_refused(&target, &[], 422, "params").await;
+            assert!(detail.contains(named), "{named} is not in: {detail}");
+        }
+    }
+    for path in ["/v1/events", "/v1/events/stream"] {
+        let detail = get_is_refused(&format!("{path}?params=%7B%7D"), &[], 422, "params").await;
+        assert!(detail.contains("without `where`") && detail.contains("leave it out"), "{detail}");
+        get_is_refused(&format!("{path}?where=true&where=true"), &[], 400, "where").await;
+        get_is_refused(&format!("{path}?where=%ff"), &[], 400, "where").await;
+    }
+    get_is_refused("/v1/events?state=pending&where=true", &[], 400, "where").await;
+    get_is_refused("/v1/objects/o/events?where=true", &[], 400, "where").await;
+    let long = condition("true", Some(&format!("\"{}\"", "x".repeat(70_000))));
+    assert_refused(&server().await.get(&format!("/v1/events?{long}")).await, 414, "path");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 use ensue_conformance::postgres::fresh_schema;
-use ensue_conformance::{Clock, Factory, Place, random};
+use ensue_conformance::{Clock, Factory, Place, random, random_positions};
 use ensue_core::store::SharedStore;
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 use std::sync::Arc;
@@ -50,4 +50,10 @@ fn random_calls_have_the_answers_of_the_model() {
 #[test]
 fn random_calls_across_partitions_have_the_answers_of_the_model() {
     random::compare(&TINY, 24);
+}
+
+/// The same about groups: leases pass, owners take over from each other, subscriptions expire.
+#[test]
+fn random_calls_about_groups_have_the_answers_of_the_model() {
+    random_positions::compare(&ORDINARY, 24);
 }

@@ -33,7 +33,7 @@ async fn eight_nodes_that_open_a_new_schema_at_once_all_succeed() {
     for node in nodes.join_all().await {
         node.expect("each of them opens").close_now().await;
     }
-    assert_eq!(log.number("SELECT count(*) FROM LOG.schema_version").await, 1);
+    assert_eq!(log.number("SELECT count(*) - max(version) FROM LOG.schema_version").await, 0, "each migration once");
     assert_eq!(log.number("SELECT count(*) FROM LOG.partitions").await, 3);
 }
 

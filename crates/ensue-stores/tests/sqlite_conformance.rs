@@ -2,7 +2,7 @@
 #![cfg(feature = "sqlite")]
 
 use async_trait::async_trait;
-use ensue_conformance::{Clock, Factory, Place, random};
+use ensue_conformance::{Clock, Factory, Place, random, random_positions};
 use ensue_core::store::SharedStore;
 use ensue_stores::sqlite::{SqliteOptions, SqliteStore};
 use std::path::Path;
@@ -68,4 +68,10 @@ fn random_calls_have_the_answers_of_the_model() {
 #[test]
 fn random_calls_have_the_answers_of_the_model_while_the_index_is_written() {
     random::compare(&BUSY_INDEX, 200);
+}
+
+/// The same about groups: leases pass, owners take over from each other, subscriptions expire.
+#[test]
+fn random_calls_about_groups_have_the_answers_of_the_model() {
+    random_positions::compare(&LATE_INDEX, 200);
 }

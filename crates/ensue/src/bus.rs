@@ -1,14 +1,18 @@
 //! How do I open, publish and stream?
 
+use crate::delivery::Deliveries;
 use crate::error::Error;
+use crate::handlers::{Binding, Handler, HandlerBuilder, Registry, States, Typed};
 use crate::open::{self, Opened, Options};
+use crate::selection::{self, Selection};
 use crate::stream::{self, EventStream};
 use crate::subscription::Subscription;
 use crate::tail::Tail;
 use crate::upkeep::Running;
+use crate::wanted::Wanted;
 use ensue_core::store::SharedStore;
-use ensue_core::{Appended, NewEvent, Seq, Store};
-use std::sync::Arc;
+use ensue_core::{Appended, NewEvent, Payload, Seq, Store};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 /// A log of events and everything that follows from it. Cheap to clone: all clones are the same bus.
@@ -25,6 +29,10 @@ pub(crate) struct Inner {
     /// Rung when an event was delayed, which may be due before the one the timer waits for.
     pub delayed: Notify,
     pub tail: Arc<Tail>,
+    pub handlers: Registry,
+    pub states: Arc<States>,
+    /// What runs the handlers, while the bus is started.
+    pub deliveries: Mutex<Option<Arc<Deliveries>>>,
 }
 
 impl Ensue {
@@ -65,7 +73,9 @@ impl Ensue {
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
-        Self { inner: Arc::new(Inner { opened, options, bell, delayed: Notify::new(), tail }) }
+        let (delayed, deliveries) = (Notify::new(), Mutex::new(None));
+        let (handlers, states) = (Registry::default(), Arc::default());
+        Self { inner: Arc::new(Inner { opened, options, bell, delayed, tail, handlers, states, deliveries }) }
     }
 
     /// Publishes one event: answered when it is on disk.
@@ -79,7 +89,7 @@ impl Ensue {
         self.append(NewEvent::check_all(events)?).await
     }
 
-    async fn append(&self, entries: Vec<ensue_core::Entry>) -> Result<Vec<Appended>, Error> {
+    pub(crate) async fn append(&self, entries: Vec<ensue_core::Entry>) -> Result<Vec<Appended>, Error> {
         let answers = self.inner.opened.store.append(entries).await?;
         self.inner.announce(&answers);
         Ok(answers)
@@ -93,20 +103,68 @@ impl Ensue {
     /// Follows the log: history first if asked for, then live, without a gap or a double. Fire and forget: nothing
     /// is remembered of who has read what.
     pub async fn stream(&self, subscription: Subscription) -> Result<EventStream, Error> {
-        let (filter, start) = subscription.check()?;
-        Ok(stream::open(self.store().clone(), self.inner.tail.clone(), filter, start).await?)
+        let (wanted, start) = subscription.check()?;
+        Ok(stream::open(self.store().clone(), self.inner.tail.clone(), wanted, start).await?)
     }
 
-    /// Starts the loops that let delayed events in when they are due and old ones go. One process that serves a store
-    /// runs them; a process that only publishes or reads need not.
+    /// Reads a page of the log: at most `limit` events after `after` that are wanted. It looks at a bounded part of the log,
+    /// so that a page may be empty although more would follow: go on after its `next`, until that stays where it is.
+    pub async fn read(&self, after: Seq, limit: usize, wanted: &Wanted) -> Result<Selection, Error> {
+        Ok(selection::read(self.store(), after, limit, wanted).await?)
+    }
+
+    /// Begins to bind a handler: to a dotted key, with everything below it, or to what a [`Subscription`] wants.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ensue::{Context, Ensue, Event, HandlerError, NewEvent, Retry};
+    ///
+    /// async fn index(event: Event, cx: Context) -> Result<(), HandlerError> {
+    ///     cx.publish(NewEvent::new("record.indexed").object("record:1"))?; // commits with the note that it is done
+    ///     Ok(())
+    /// }
+    ///
+    /// let bus = Ensue::memory().await?;
+    /// bus.on("record.published").named("index").retry(Retry::attempts(5)).handle(index)?;
+    /// let running = bus.start().await?;
+    /// bus.publish(NewEvent::new("record.published").object("record:1")).await?;
+    /// bus.drain().await?;
+    /// assert_eq!(bus.store().bounds().await?.last, 2);
+    /// # running.shutdown(std::time::Duration::from_secs(5)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on(&self, binding: impl Into<Binding>) -> HandlerBuilder {
+        HandlerBuilder::new(self.clone(), binding.into())
+    }
+
+    /// Keeps code under a dotted name, to be bound by it later, as from a config file.
+    pub fn register<P: Payload>(&self, name: &str, handler: impl Handler<P>) -> Result<(), Error> {
+        Ok(self.inner.handlers.register(name, Arc::new(Typed::new(handler)))?)
+    }
+
+    /// Gives handlers a value that they share, found by its type: see [`Context::state`](crate::Context::state).
+    pub fn state<T: Send + Sync + 'static>(&self, value: T) {
+        self.inner.states.put(value);
+    }
+
+    /// Starts everything that follows from events: handlers, delayed events that are due, and the forgetting of old ones.
+    /// All handlers exist before anything is delivered. One process that serves a store runs this; one that only publishes
+    /// or reads need not.
     pub async fn start(&self) -> Result<Running, Error> {
         self.store().bounds().await?;
-        Ok(Running::start(self.clone()))
+        let deliveries = Arc::new(Deliveries::start(self).await?);
+        *self.inner.deliveries() = Some(deliveries.clone());
+        Ok(Running::start(self.clone(), deliveries))
     }
 
     /// Finishes what was accepted and lets go of the store.
     pub async fn close(&self) {
         self.store().close().await;
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Inner> {
+        self.inner.clone()
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -115,6 +173,10 @@ impl Ensue {
 }
 
 impl Inner {
+    pub fn deliveries(&self) -> MutexGuard<'_, Option<Arc<Deliveries>>> {
+        self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wakes who waits for these events.
     pub fn announce(&self, answers: &[Appended]) {
         if let Some(last) = answers.iter().filter_map(|answer| answer.seq).max() {

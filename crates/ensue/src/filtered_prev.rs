@@ -1,13 +1,14 @@
 //! What is `prev` for somebody who sees a part of the log?
 //!
 //! A receiver of a subset detects a gap by comparing `prev` with what it saw last of the object. So `prev` must be the
-//! previous event of that object *that its filter matches*: remembered from the stream itself, else found by walking
-//! back the object's chain a bounded way. What cannot be decided is said: `prev` is none, and `prev_since` tells from
+//! previous event of that object *that it wants*, by its filter and its condition: remembered from the stream itself, else
+//! found by walking back the object's chain a bounded way. What cannot be decided is said: `prev` is none, and `prev_since` tells from
 //! which `seq` on nothing was skipped.
 
+use crate::wanted::{Turn, Wanted};
 use ensue_core::recent::Recent;
 use ensue_core::store::SharedStore;
-use ensue_core::{Event, Filter, ObjectKey, Seq, StoreError};
+use ensue_core::{Event, ObjectKey, Seq, StoreError};
 
 /// How many objects a stream remembers.
 const OBJECTS_REMEMBERED: usize = 4_096;
@@ -15,7 +16,7 @@ const OBJECTS_REMEMBERED: usize = 4_096;
 const WALK_MAX: usize = 100;
 
 pub(crate) struct FilteredPrev {
-    filter: Filter,
+    wanted: Wanted,
     seen: Recent<ObjectKey, Seq>,
 }
 
@@ -27,30 +28,42 @@ pub(crate) struct Prev {
 }
 
 impl FilteredPrev {
-    pub fn new(filter: Filter) -> Self {
-        Self { filter, seen: Recent::new(OBJECTS_REMEMBERED) }
+    pub fn new(wanted: Wanted) -> Self {
+        Self { wanted, seen: Recent::new(OBJECTS_REMEMBERED) }
     }
 
-    /// The `prev` of an event that the filter matches. To be asked for every matching event, in order.
+    /// The `prev` of an event that is wanted. To be asked for every such event, in order.
     pub async fn of(&mut self, event: &Event, store: &SharedStore) -> Result<Prev, StoreError> {
-        let decided = |prev| Prev { prev, since: None };
-        // Without a topic filter the log's own chain is the filter's chain.
-        let (Some(_), Some(object)) = (&self.filter.topic, &event.object) else {
-            return Ok(decided(event.prev));
+        let object = match &event.object {
+            Some(object) if !self.wanted.is_whole_objects() => object,
+            // The log's own chain is the reader's chain.
+            Some(_) | None => return Ok(decided(event.prev)),
         };
         let answer = match self.seen.get(object) {
             Some(seq) => decided(Some(seq)),
             None if event.prev.is_none() => decided(None),
-            None => {
-                let walked = store.chain(object, Some(event.seq), WALK_MAX).await?;
-                match walked.iter().find(|earlier| self.filter.matches(earlier)) {
-                    Some(earlier) => decided(Some(earlier.seq)),
-                    None if walked.last().is_some_and(|oldest| oldest.prev.is_none()) => decided(None),
-                    None => Prev { prev: None, since: Some(walked.last().map_or(event.seq, |oldest| oldest.seq)) },
-                }
-            }
+            None => self.walk_back(object, event.seq, store).await?,
         };
         self.seen.insert(object.clone(), event.seq);
         Ok(answer)
     }
+
+    async fn walk_back(&self, object: &ObjectKey, from: Seq, store: &SharedStore) -> Result<Prev, StoreError> {
+        let walked = store.chain(object, Some(from), WALK_MAX).await?;
+        let mut turn = Turn::begin();
+        for earlier in &walked {
+            if self.wanted.includes(earlier) {
+                return Ok(decided(Some(earlier.seq)));
+            }
+            turn.pass_on().await;
+        }
+        match walked.last() {
+            Some(oldest) if oldest.prev.is_none() => Ok(decided(None)),
+            oldest => Ok(Prev { prev: None, since: Some(oldest.map_or(from, |oldest| oldest.seq)) }),
+        }
+    }
+}
+
+fn decided(prev: Option<Seq>) -> Prev {
+    Prev { prev, since: None }
 }

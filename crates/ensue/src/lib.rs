@@ -39,9 +39,12 @@
 //! | question | file |
 //! |---|---|
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
+//! | What is a handler, and how is one bound? | `handlers/`, `binding.rs` |
+//! | How does an event come to its handlers? | `delivery/` |
 //! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
-//! | What does a stream want, and from where on? | `subscription.rs` |
+//! | What does a stream want, and from where on? | `subscription.rs`, `wanted.rs` |
+//! | What does a page of the log hold for somebody with a condition? | `selection.rs` |
 //! | How does one reader serve every stream? | `tail.rs`, `stream.rs` |
 //! | How much of the log is held for a stream at once? | `pages.rs` |
 //! | Up to where is the log still what it was? | `marks.rs` |
@@ -51,12 +54,16 @@
 //! | What can go wrong at the library's door? | `error.rs` |
 
 mod address;
+mod binding;
 mod bus;
+mod delivery;
 mod error;
 mod filtered_prev;
+mod handlers;
 mod marks;
 mod open;
 mod pages;
+mod selection;
 mod stream;
 mod subscription;
 mod tail;
@@ -65,21 +72,28 @@ pub mod testing;
 #[cfg(feature = "sqlite")]
 mod transaction;
 mod upkeep;
+mod wanted;
 
 pub use address::{Address, Place};
 pub use bus::Ensue;
-pub use ensue_core::chain;
+pub use delivery::Waited;
+pub use ensue_core::{chain, condition, matching};
+pub use ensue_core::handling::{OnExhausted, Retry};
+pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};
 pub use ensue_core::{
-    Appended, Event, EventId, Fact, Filter, Found, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey, Pending, Seq,
-    Sequencer, StoreError, Timestamp, Topic, event, key, plan, sequencer, store,
+    Appended, Event, EventId, Fact, Filter, Found, GroupName, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey,
+    Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
 };
 pub use error::Error;
+pub use handlers::{Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
 pub use open::Options;
+pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};
 pub use subscription::Subscription;
 pub use upkeep::Running;
+pub use wanted::{ConditionError, Wanted, Where};
 
 #[cfg(feature = "postgres")]
 pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings};

@@ -9,8 +9,9 @@ use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
 use crate::subscription::Start;
 use crate::tail::{Chunk, Listening, Setbacks, Tail};
+use crate::wanted::{ConditionError, Turn, Wanted};
 use ensue_core::store::{Read, SharedStore};
-use ensue_core::{Event, Filter, Seq, StoreError};
+use ensue_core::{Event, Seq, StoreError};
 use futures_util::Stream;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 pub struct Delivered {
     /// The event as it is in the log.
     pub event: Arc<Event>,
-    /// The previous event of the same object that this stream's filter matches.
+    /// The previous event of the same object that this stream wants, by its filter and its condition.
     pub prev: Option<Seq>,
     /// Set when `prev` could not be decided: of what came before this place nothing is claimed.
     pub prev_since: Option<Seq>,
@@ -48,6 +49,9 @@ pub enum Streamed {
         /// Why, and so where the stream goes on.
         reason: GapReason,
     },
+    /// The stream's condition failed on this event, which is therefore not delivered. Told of the first one only; the
+    /// others are counted with it in the figure `ensue_condition_errors_total`.
+    ConditionFailed(ConditionError),
     /// Everything that was in the log has been delivered up to this place; what follows is live. Once per stream.
     Caught(Seq),
 }
@@ -101,7 +105,7 @@ impl EventStream {
         loop {
             match self.next().await {
                 Some(Ok(Streamed::Event(delivered))) => return Ok(delivered),
-                Some(Ok(Streamed::Gap { .. } | Streamed::Caught(_))) => {}
+                Some(Ok(Streamed::Gap { .. } | Streamed::ConditionFailed(_) | Streamed::Caught(_))) => {}
                 Some(Err(error)) => return Err(error),
                 None => unreachable!("an event stream does not end"),
             }
@@ -124,7 +128,7 @@ struct Reader {
     setbacks: watch::Receiver<Setbacks>,
     /// How often the log had gone back when `at` was right.
     setbacks_seen: u64,
-    filter: Filter,
+    wanted: Wanted,
     prevs: FilteredPrev,
     pages: Pages,
     /// Everything up to here was looked at. Never ahead of the tail.
@@ -133,7 +137,11 @@ struct Reader {
     begin_after: Seq,
     source: Source,
     caught_up_once: bool,
-    /// Read, and to be looked at next.
+    /// Has it been told that its condition fails?
+    failure_told: bool,
+    /// What the filter matches, in the order in which the condition will look at it.
+    read: VecDeque<Arc<Event>>,
+    /// Wanted, and to be delivered next. All of it is before what was read.
     waiting: VecDeque<Arc<Event>>,
     /// To be yielded before anything else.
     told: VecDeque<Streamed>,
@@ -142,7 +150,7 @@ struct Reader {
 pub(crate) async fn open(
     store: SharedStore,
     tail: Arc<Tail>,
-    filter: Filter,
+    wanted: Wanted,
     start: Start,
 ) -> Result<EventStream, StoreError> {
     let Listening { live, mut setbacks } = tail.listen().await?;
@@ -163,20 +171,22 @@ pub(crate) async fn open(
     if bounds.last > read_to {
         tail.look_now();
     }
-    let prevs = FilteredPrev::new(filter.clone());
+    let prevs = FilteredPrev::new(wanted.clone());
     let reader = Reader {
         store,
         tail,
         live,
         setbacks,
         setbacks_seen,
-        filter,
+        wanted,
         prevs,
         pages: Pages::new(),
         at: begin_after.min(read_to),
         begin_after,
         source: Source::Store,
         caught_up_once: false,
+        failure_told: false,
+        read: VecDeque::new(),
         waiting: VecDeque::new(),
         told: gap.into_iter().collect(),
     };
@@ -199,11 +209,41 @@ impl Reader {
                 let event = self.waiting.pop_front().expect("it was just looked at");
                 return Ok(Streamed::Event(Delivered { event, prev, prev_since: since }));
             }
+            if !self.read.is_empty() {
+                self.sift().pass_on().await;
+                continue;
+            }
             match self.source {
                 Source::Store => self.read_page().await?,
                 Source::Live => self.take_chunk().await?,
             }
         }
+    }
+
+    /// Looks for what is wanted among what was read, for one turn.
+    fn sift(&mut self) -> Turn {
+        let turn = Turn::begin();
+        let Some(condition) = &self.wanted.condition else {
+            self.waiting.append(&mut self.read);
+            return turn;
+        };
+        let subscription = condition.subscription();
+        while let Some(event) = self.read.pop_front() {
+            match condition.holds(&event, &subscription) {
+                Ok(true) => self.waiting.push_back(event),
+                Ok(false) => {}
+                Err(failure) => {
+                    let error = ConditionError::counted(&event, &failure);
+                    if !std::mem::replace(&mut self.failure_told, true) {
+                        self.told.push_back(Streamed::ConditionFailed(error));
+                    }
+                }
+            }
+            if turn.is_over() {
+                break;
+            }
+        }
+        turn
     }
 
     /// If the log went back behind this stream's place, says so and goes on after the last event that is still there.
@@ -216,15 +256,17 @@ impl Reader {
         self.setbacks_seen = setbacks.count;
         drop(setbacks);
         // What was read and not delivered is read again: nobody knows which log it is from.
-        let at = self.waiting.front().map_or(self.at, |event| event.seq - 1).max(self.begin_after);
+        let held = self.waiting.front().or(self.read.front());
+        let at = held.map_or(self.at, |event| event.seq - 1).max(self.begin_after);
         self.waiting.clear();
+        self.read.clear();
         self.source = Source::Store;
         self.at = at.min(kept_to);
         self.begin_after = self.at;
         if at > kept_to {
             self.told.push_back(Streamed::Gap { from: kept_to + 1, to: at, reason: GapReason::WentBack });
             // What was seen last of an object may never have happened.
-            self.prevs = FilteredPrev::new(self.filter.clone());
+            self.prevs = FilteredPrev::new(self.wanted.clone());
         }
     }
 
@@ -238,7 +280,7 @@ impl Reader {
             }
             return Ok(());
         }
-        let read = Read { after: self.at, limit: self.pages.limit(), filter: self.filter.clone() };
+        let read = Read { after: self.at, limit: self.pages.limit(), filter: self.wanted.filter.clone() };
         let page = self.store.read(read).await?;
         let passed = self.at.max(self.begin_after);
         if page.first > passed + 1 {
@@ -246,12 +288,12 @@ impl Reader {
             self.told.push_back(Streamed::Gap { from, to, reason: GapReason::Forgotten });
             self.at = to;
             // What was seen before the gap may have had successors in it.
-            self.prevs = FilteredPrev::new(self.filter.clone());
+            self.prevs = FilteredPrev::new(self.wanted.clone());
         }
         let (events, next) = self.pages.take(page);
         let read_to = self.tail.read_to();
         let wanted = |event: &Arc<Event>| event.seq <= read_to && event.seq > self.begin_after;
-        self.waiting.extend(events.into_iter().filter(wanted));
+        self.read.extend(events.into_iter().filter(wanted));
         let next = next.min(read_to);
         if next <= self.at {
             self.await_the_tail().await;
@@ -284,8 +326,8 @@ impl Reader {
             Ok(chunk) if chunk.next <= self.at => {}
             Ok(chunk) if chunk.after <= self.at => {
                 let from = self.at.max(self.begin_after);
-                let new = chunk.events.iter().filter(|event| event.seq > from && self.filter.matches(event));
-                self.waiting.extend(new.cloned());
+                let new = chunk.events.iter().filter(|event| event.seq > from && self.wanted.filter.matches(event));
+                self.read.extend(new.cloned());
                 self.at = chunk.next;
             }
             Ok(_) | Err(RecvError::Lagged(_)) => self.source = Source::Store,

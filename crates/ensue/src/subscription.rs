@@ -1,6 +1,7 @@
 //! What does a stream want, and from where?
 
-use ensue_core::{Filter, Invalid, ObjectKey, Seq, Timestamp, Topic};
+use crate::wanted::{Wanted, Where};
+use ensue_core::{Filter, Invalid, Json, ObjectKey, Seq, Timestamp, Topic};
 
 /// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,16 +11,20 @@ pub(crate) enum Start {
     Time(Timestamp),
 }
 
-/// What a stream wants: a topic with all below it, an object, both or everything; from now unless told.
+/// What a stream wants: a topic with all below it, an object, what a condition holds for, all of these or everything;
+/// from now unless told.
 ///
 /// ```
-/// use ensue::Subscription;
+/// use ensue::{Json, Subscription};
 /// let orders = Subscription::topic("order").after(0); // all orders, from the beginning of the log
 /// let one = Subscription::all().object("order:1");    // one object, from now on
+/// let params = Json::parse("params", r#"{"min": 100}"#)?;
+/// let large = Subscription::topic("order").and_when("e.payload->'total' > s.params->'min'", params);
+/// # Ok::<(), ensue::Invalid>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Subscription {
-    filter: Result<Filter, Invalid>,
+    wanted: Result<Wanted, Invalid>,
     start: Start,
 }
 
@@ -32,18 +37,44 @@ impl Subscription {
     /// A topic and everything below it: `order` wants `order.paid`, never `orders`.
     pub fn topic(topic: &str) -> Self {
         let filter = Topic::parse_filter(topic).map(|topic| Filter { topic: Some(topic), object: None });
-        Self { filter, start: Start::Now }
+        let wanted = filter.map(|filter| Wanted { filter, condition: None });
+        Self { wanted, start: Start::Now }
+    }
+
+    /// Whatever its topic is, an event for which this condition holds, over `e`, the event, and `s.params`. A mistake in
+    /// it is told where the subscription is used. What the language has is in `docs/conditions.md`.
+    pub fn when(condition: &str, params: Json) -> Self {
+        Self::all().and_when(condition, params)
     }
 
     /// What a checked filter matches.
     pub fn filter(filter: Filter) -> Self {
-        Self { filter: Ok(filter), start: Start::Now }
+        Self::wanted(Wanted { filter, condition: None })
+    }
+
+    /// What a checked filter matches and a checked condition holds for.
+    pub fn wanted(wanted: Wanted) -> Self {
+        Self { wanted: Ok(wanted), start: Start::Now }
     }
 
     /// Only events of this object.
     pub fn object(self, object: &str) -> Self {
-        let with_object = |filter: Filter| Ok(Filter { object: Some(ObjectKey::parse(object)?), ..filter });
-        Self { filter: self.filter.and_then(with_object), ..self }
+        let with_object = |wanted: Wanted| {
+            let filter = Filter { object: Some(ObjectKey::parse(object)?), ..wanted.filter };
+            Ok(Wanted { filter, ..wanted })
+        };
+        Self { wanted: self.wanted.and_then(with_object), ..self }
+    }
+
+    /// Only events for which this condition holds, too; see [`Subscription::when`].
+    pub fn and_when(self, condition: &str, params: Json) -> Self {
+        let with_condition = |wanted: Wanted| match wanted.condition {
+            None => Ok(Wanted { condition: Some(Where::parse(condition, params)?), ..wanted }),
+            Some(_) => {
+                Err(Invalid::new("where", "is given twice; join both with AND, and their params into one object"))
+            }
+        };
+        Self { wanted: self.wanted.and_then(with_condition), ..self }
     }
 
     /// From the event after this place on; 0 is the beginning of the log.
@@ -56,7 +87,7 @@ impl Subscription {
         Self { start: Start::Time(time), ..self }
     }
 
-    pub(crate) fn check(self) -> Result<(Filter, Start), Invalid> {
-        Ok((self.filter?, self.start))
+    pub(crate) fn check(self) -> Result<(Wanted, Start), Invalid> {
+        Ok((self.wanted?, self.start))
     }
 }

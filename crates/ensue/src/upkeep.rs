@@ -1,8 +1,10 @@
 //! Who lets delayed events in and old ones go?
 
 use crate::Ensue;
+use crate::delivery::Deliveries;
 use ensue_core::retention::keep_from;
 use ensue_core::{StoreError, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,34 +20,40 @@ const FORGET_BATCH: usize = 1_000;
 pub struct Running {
     stop: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
+    bus: Ensue,
+    deliveries: Arc<Deliveries>,
 }
 
 impl Running {
-    pub(crate) fn start(bus: Ensue) -> Self {
+    pub(crate) fn start(bus: Ensue, deliveries: Arc<Deliveries>) -> Self {
         let stop = watch::Sender::new(false);
         let loops = vec![
             tokio::spawn(until_stopped(stop.subscribe(), release_when_due(bus.clone()))),
-            tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus))),
+            tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus.clone()))),
         ];
-        Self { stop, loops }
+        Self { stop, loops, bus, deliveries }
     }
 
-    /// Stops the loops, at most within this time. A release or trim under way is one transaction of the store, done or
-    /// not done. The bus can still be used, and is to be closed.
+    /// Stops everything, at most within this time: nothing new is begun, handlers that run are told to end and waited for,
+    /// what is done is written down. What does not end in time is run again by whoever starts next. The bus can still be
+    /// used, and is to be closed.
     pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), crate::Error> {
         self.stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + wait_max;
+        let settled = self.deliveries.shutdown(&self.bus, wait_max).await;
         for task in &mut self.loops {
             // A loop that does not stop in time is aborted with `self`; its last verb is atomic either way.
             let _stopped_or_late = tokio::time::timeout_at(deadline, task).await;
         }
-        Ok(())
+        Ok(settled?)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.loops.iter().for_each(JoinHandle::abort);
+        self.deliveries.end();
+        self.bus.inner().deliveries().take();
     }
 }
 

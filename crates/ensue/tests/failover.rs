@@ -70,7 +70,7 @@ impl Client {
                 self.log.split_off(&from);
                 self.gaps.push((from, to));
             }
-            Streamed::Caught(_) => {}
+            Streamed::Caught(_) | Streamed::ConditionFailed(_) => {}
         }
     }
 

@@ -51,7 +51,7 @@ async fn a_stream_over_a_failover_is_told_and_gets_what_took_the_numbers() {
         let gap = loop {
             match stream.next().await.unwrap() {
                 Ok(Streamed::Event(delivered)) => panic!("{delivered:?} without a word before it"),
-                Ok(Streamed::Caught(_)) => {}
+                Ok(Streamed::Caught(_) | Streamed::ConditionFailed(_)) => {}
                 Ok(Streamed::Gap { from, to, reason }) => break (from, to, reason),
                 // The streams read on after an error.
                 Err(error) => eprintln!("{error}"),

@@ -123,6 +123,7 @@ async fn a_stream_that_retention_overtakes_is_told_what_it_misses() {
                 next = to + 1;
             }
             Streamed::Caught(_) => panic!("told twice"),
+            Streamed::ConditionFailed(error) => panic!("there is no condition: {error:?}"),
         }
     }
     assert_eq!(missed, Some(15_000));

@@ -9,6 +9,14 @@ pub mod concurrency;
 pub mod delayed;
 pub mod keys;
 pub mod poison;
+pub mod positions;
+pub mod positions_concurrency;
+pub mod positions_deliveries;
+pub mod positions_groups;
+pub mod positions_lanes;
+pub mod positions_settle;
+pub mod positions_slots;
+pub mod positions_subscriptions;
 pub mod read;
 pub mod retention;
 
@@ -121,6 +129,99 @@ macro_rules! each_behaviour {
                 odd_names_come_back_as_they_were
                 a_payload_that_an_engine_refuses_fails_its_own_caller_alone
                 a_conflict_fails_its_own_caller_alone
+            }
+            positions_groups {
+                a_group_that_is_there_stays_as_it_is
+                a_group_of_another_kind_is_a_conflict
+                a_group_begins_where_it_says
+                a_start_outside_of_the_log_makes_nothing
+                a_number_of_slots_that_cannot_be_makes_nothing
+                groups_are_listed_by_name
+                a_group_may_have_many_slots
+                a_deleted_group_is_forgotten_with_all_that_belongs_to_it
+                an_owner_of_a_deleted_group_has_nothing_of_one_made_again
+                a_seek_moves_every_cursor_and_forgets_the_lanes
+                a_seek_outside_of_the_log_changes_nothing
+                a_seek_takes_the_slots_from_their_owner
+                a_group_tells_when_it_was_served
+                a_group_tells_what_it_lost_last
+                groups_survive_a_reopen
+                the_next_process_goes_on_where_the_last_one_was
+                a_closed_store_refuses_what_is_asked_about_groups
+            }
+            positions_subscriptions {
+                a_subscription_comes_back_as_it_was_made
+                asking_for_the_same_again_shares_one
+                params_are_the_same_by_their_meaning
+                subscriptions_that_differ_in_a_late_byte_are_two
+                the_longer_expiry_wins
+                subscribing_makes_a_pull_group_that_begins_now
+                a_subscription_goes_when_its_time_has_passed
+                a_touch_keeps_a_subscription
+                reading_its_group_keeps_a_subscription
+                an_expired_subscription_counts_as_gone
+                expiring_is_bounded_and_counts_the_version
+                the_version_counts_changes_and_no_touches
+                unsubscribing_takes_one_out_of_its_group
+                subscriptions_come_by_id_page_by_page
+                two_thousand_subscriptions_stay_distinct
+                a_handler_keeps_its_subscriptions_while_its_process_lives
+            }
+            positions_slots {
+                free_slots_are_taken_and_own_ones_stay_under_their_fence
+                a_slot_of_a_live_owner_is_not_taken
+                only_slots_that_are_wanted_are_taken
+                a_slot_whose_lease_has_passed_is_anybodys
+                vanished_owners_are_counted_until_the_cursor_moves
+                a_reader_goes_on_only_under_its_fence_and_a_live_lease
+                a_renewal_extends_the_lease_of_every_slot
+                a_late_renewal_keeps_what_nobody_took
+                who_is_not_known_cannot_renew
+                the_members_are_the_processes_that_live
+                a_member_hears_when_a_slot_is_taken_or_a_lane_is_asked
+                a_release_is_clean
+                a_release_gives_back_no_more_than_was_named
+                who_leaves_gives_everything_back
+                slots_of_a_group_that_is_not_there_are_none
+                leases_follow_the_stores_clock_when_it_steps
+            }
+            positions_settle {
+                a_stale_fence_changes_nothing_while_others_are_written
+                a_cursor_never_goes_back
+                a_reader_has_lost_its_slot_when_its_lease_has_passed
+                a_process_keeps_its_slot_until_somebody_takes_it
+                events_are_published_with_the_change
+                a_key_conflict_refuses_its_own_change_alone
+                a_repeated_key_in_a_change_is_stored_once
+                changes_are_carried_out_in_their_order
+                what_was_settled_survives_a_reopen
+            }
+            positions_lanes {
+                a_lane_comes_back_as_it_was_put
+                putting_a_lane_again_keeps_since_and_answers_what_was_asked
+                a_lane_that_was_removed_begins_anew
+                lanes_of_slots_come_by_key_page_by_page
+                stuck_lanes_come_with_the_oldest_first
+                lanes_of_an_object_come_by_group
+                what_is_asked_is_found_by_who_has_the_slot
+                asking_of_a_lane_that_is_not_there_is_none
+                a_group_needs_the_events_of_its_lanes
+                a_lane_outlives_its_owner
+                a_reader_puts_lanes_in_its_one_slot
+            }
+            positions_deliveries {
+                a_delivery_comes_back_as_it_was_written_last
+                deliveries_of_an_event_come_by_group
+                lines_that_are_the_same_are_two_and_stay_in_order
+                purging_by_age_forgets_what_ended_before
+                purging_by_count_keeps_the_youngest
+            }
+            positions_concurrency {
+                slots_that_many_want_have_one_owner_each
+                the_same_subscription_from_many_is_made_once
+                settlements_beside_appends_leave_no_gap
+                nothing_is_settled_after_a_takeover
+                every_fence_is_given_out_once
             }
         }
     };
@@ -315,6 +416,13 @@ mod tests {
             ("retention", include_str!("retention.rs")),
             ("concurrency", include_str!("concurrency.rs")),
             ("poison", include_str!("poison.rs")),
+            ("positions_groups", include_str!("positions_groups.rs")),
+            ("positions_subscriptions", include_str!("positions_subscriptions.rs")),
+            ("positions_slots", include_str!("positions_slots.rs")),
+            ("positions_settle", include_str!("positions_settle.rs")),
+            ("positions_lanes", include_str!("positions_lanes.rs")),
+            ("positions_deliveries", include_str!("positions_deliveries.rs")),
+            ("positions_concurrency", include_str!("positions_concurrency.rs")),
         ];
         let names = |(group, text): &(&str, &str)| -> Vec<String> {
             let functions = text.split("\npub async fn ").skip(1);

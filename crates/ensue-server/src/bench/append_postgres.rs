@@ -37,7 +37,8 @@ pub async fn run(address: &Address, seconds: u64) -> anyhow::Result<Report> {
     measured
 }
 
-async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) -> anyhow::Result<Report> {
+/// Makes the plain table; answers its name and the statement that inserts many rows.
+pub async fn raw_table(raw: &Client, schema: &str) -> anyhow::Result<(String, Statement)> {
     let table = format!("{schema}_raw.events");
     raw.batch_execute(&format!(
         "CREATE TABLE {table} (seq bigint PRIMARY KEY, prev bigint, recorded_at timestamptz NOT NULL,
@@ -53,6 +54,11 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
                 AS b(seq, prev, id, topic, object, payload)"
         ))
         .await?;
+    Ok((table, many))
+}
+
+async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) -> anyhow::Result<Report> {
+    let (table, many) = raw_table(raw, schema).await?;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = connect(&address.without_schema()).await?;
@@ -72,10 +78,10 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
     // The first round warms up and is not counted.
     for round in 0..=rounds::count(seconds, rates.len()) {
         let results = [
-            raw_batches(raw, &many, &plain, &seq).await?,
+            raw_batches(raw, &many, &plain, &seq, BATCH).await?,
             batches(&bus, &plain, 1, BATCH).await?,
             batches(&bus, &plain, 2, BATCH).await?,
-            raw_batches(raw, &many, &all, &seq).await?,
+            raw_batches(raw, &many, &all, &seq, BATCH).await?,
             batches(&bus, &all, 1, BATCH).await?,
             batches(&bus, &all, 2, BATCH).await?,
             raw_singles(&clients, &plain, &seq).await?,
@@ -109,24 +115,26 @@ async fn measure(address: &Address, schema: &str, raw: &Client, seconds: u64) ->
     Ok(report)
 }
 
-async fn raw_batches(
+/// Inserts batch after batch: how many rows were stored, and how long it took.
+pub async fn raw_batches(
     client: &Client,
     insert: &Statement,
     sample: &Sample,
     seq: &AtomicI64,
+    batch: usize,
 ) -> anyhow::Result<(u64, Duration)> {
     let start = Instant::now();
     let mut count = 0;
     while start.elapsed() < SLICE {
-        let (objects, payloads): (Vec<Option<String>>, Vec<String>) = (0..BATCH).map(|_| sample.row()).unzip();
-        let first = seq.fetch_add(BATCH as i64, Ordering::Relaxed) + 1;
-        let seqs: Vec<i64> = (first..).take(BATCH).collect();
+        let (objects, payloads): (Vec<Option<String>>, Vec<String>) = (0..batch).map(|_| sample.row()).unzip();
+        let first = seq.fetch_add(batch as i64, Ordering::Relaxed) + 1;
+        let seqs: Vec<i64> = (first..).take(batch).collect();
         let prevs: Vec<Option<i64>> =
             seqs.iter().zip(&objects).map(|(seq, object)| object.as_ref().map(|_| seq - 1)).collect();
         let ids: Vec<Uuid> = seqs.iter().map(|_| Uuid::from_u128(rand::random())).collect();
-        let topics = vec![TOPIC; BATCH];
+        let topics = vec![TOPIC; batch];
         client.execute(insert, &[&seqs, &prevs, &ids, &topics, &objects, &payloads]).await?;
-        count += BATCH as u64;
+        count += batch as u64;
     }
     Ok((count, start.elapsed()))
 }

@@ -7,6 +7,8 @@
 //! | question | file |
 //! |---|---|
 //! | How fast does the log take events, beside plain inserts? | `append.rs`, `append_sqlite.rs`, `append_postgres.rs` |
+//! | How fast do events come to their handlers? | `flow.rs` |
+//! | How fast is it found who wants an event? | `matching.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
 //! | What can be said to more than one of them? | `args.rs` |
@@ -23,8 +25,10 @@ mod args;
 mod callers;
 mod client;
 mod database;
+mod flow;
 mod http;
 mod logs;
+mod matching;
 mod process;
 mod read;
 mod report;
@@ -39,6 +43,10 @@ use clap::Subcommand;
 pub enum BenchCommand {
     /// Appending, beside plain inserts of the same rows
     Append(append::AppendArgs),
+    /// From publish to handlers, beside appending alone
+    Flow(flow::FlowArgs),
+    /// Which of a million subscriptions want an event
+    Match(matching::MatchArgs),
     /// POST /v1/events, beside a handler that does nothing
     Http(http::HttpArgs),
     /// Reading at the end of a long log, beside a short one
@@ -52,6 +60,8 @@ pub enum BenchCommand {
 pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Append(args) => append::run(args).await?,
+        BenchCommand::Flow(args) => flow::run(args).await?,
+        BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
         BenchCommand::Noop => http::serve_noop().await?,

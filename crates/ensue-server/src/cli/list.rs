@@ -2,12 +2,14 @@
 
 use super::Outcome;
 use super::args::seq;
+use super::condition::WantedArgs;
 use super::output::{self, OutputArgs};
 use super::target::{Access, Target, TargetArgs};
-use crate::http::shapes::{EventShape, PageShape};
+use crate::http::condition_failed;
+use crate::http::shapes::PageShape;
 use clap::Args;
 use ensue::store::PAGE_BYTES_MAX;
-use ensue::{Event, Filter, ObjectKey, Page, Pending, Read, Seq, Topic};
+use ensue::{ConditionErrors, Event, ObjectKey, Pending, Selection, Seq, Wanted};
 
 /// `ensue event list`
 #[derive(Debug, Args)]
@@ -15,16 +17,19 @@ use ensue::{Event, Filter, ObjectKey, Page, Pending, Read, Seq, Topic};
 Examples:
   ensue event list                                           # from the beginning of the log
   ensue event list --topic order --after 500 --limit 10      # ten events about orders after seq 500
+  ensue event list --where 'e.payload @> s.params' --params '{\"customer\": 7}'
   ensue event list --pending                                 # delayed ones, the next to enter first
   ensue event list --pending --json | jq -r '.events[].id'
   ensue event list --store sqlite:ensue.db                   # also while a server has it open
 
 With --json: the page of GET /v1/events; its next is the --after of the next page, its first the
-oldest seq that retention has left. `ensue tail` follows what comes. Exit code 0 also if there is
-nothing to list; 1 if --after is beyond the end of the log.")]
+oldest seq that retention has left. docs/conditions.md has the language of --where; an event on
+which it fails (a cast of a text that is no number) is left out: told on stderr, with --json in
+condition_errors. `ensue tail` follows what comes. Exit code 0 also if there is nothing to list; 1
+if --after is beyond the end of the log.")]
 pub struct ListArgs {
     /// Delayed events, in the order in which they will enter the log
-    #[arg(long, conflicts_with_all = ["after", "topic", "object"])]
+    #[arg(long, conflicts_with_all = ["after", "topic", "object", "condition"])]
     pending: bool,
     /// Only events after this seq; 0 for the beginning
     #[arg(long, value_name = "SEQ", default_value_t = 0, value_parser = seq)]
@@ -32,12 +37,8 @@ pub struct ListArgs {
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
-    /// Only this topic and those below it: order is also order.paid, never orders
-    #[arg(long, value_name = "TOPIC")]
-    topic: Option<String>,
-    /// Only events of this object
-    #[arg(long, value_name = "OBJECT")]
-    object: Option<String>,
+    #[command(flatten)]
+    wanted: WantedArgs,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -47,17 +48,14 @@ pub struct ListArgs {
 /// Carries out `ensue event list`.
 pub async fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     let limit = usize::from(args.limit);
-    let filter = Filter {
-        topic: args.topic.as_deref().map(Topic::parse_filter).transpose()?,
-        object: args.object.as_deref().map(ObjectKey::parse).transpose()?,
-    };
+    let wanted = args.wanted.check()?;
     let target = args.target.open(Access::Read).await?;
     if args.pending {
         let pending = target.pending(limit).await?;
         target.close().await;
         show_pending(&pending, limit, args.output)?;
     } else {
-        let listed = read(&target, Read { after: args.after, limit, filter }).await?;
+        let listed = read(&target, args.after, limit, &wanted).await?;
         target.close().await;
         show_logged(&listed, args.after, args.output)?;
     }
@@ -66,31 +64,37 @@ pub async fn run(args: ListArgs) -> anyhow::Result<Outcome> {
 
 /// What was read, and why it ends where it does.
 struct Listed {
-    page: Page,
+    selection: Selection,
     ended: bool,
 }
 
 /// Reads until there is enough or the log ends. A page of the store ends earlier where it had to look far, which is of no
 /// interest here; what is held is bounded as a page is.
-async fn read(target: &Target, mut read: Read) -> anyhow::Result<Listed> {
-    let limit = read.limit;
-    let mut page = target.read(read.clone()).await?;
+async fn read(target: &Target, mut after: Seq, limit: usize, wanted: &Wanted) -> anyhow::Result<Listed> {
+    let Selection { mut page, condition_errors: mut errors } = target.read(after, limit, wanted).await?;
     let bytes = |events: &[Event]| events.iter().map(|event| event.payload.as_str().len()).sum::<usize>();
     let mut held = bytes(&page.events);
-    while page.next > read.after && page.events.len() < limit && held < PAGE_BYTES_MAX {
-        (read.after, read.limit) = (page.next, limit - page.events.len());
-        let more = target.read(read.clone()).await?;
-        held += bytes(&more.events);
-        page.events.extend(more.events);
-        page.next = more.next;
+    while page.next > after && page.events.len() < limit && held < PAGE_BYTES_MAX {
+        after = page.next;
+        let more = target.read(after, limit - page.events.len(), wanted).await?;
+        held += bytes(&more.page.events);
+        page.events.extend(more.page.events);
+        page.next = more.page.next;
+        errors = ConditionErrors::and(errors, more.condition_errors);
     }
-    Ok(Listed { ended: page.next == read.after, page })
+    Ok(Listed { ended: page.next == after, selection: Selection { page, condition_errors: errors } })
 }
 
-fn show_logged(Listed { page, ended }: &Listed, after: Seq, how: OutputArgs) -> anyhow::Result<()> {
+fn show_logged(Listed { selection, ended }: &Listed, after: Seq, how: OutputArgs) -> anyhow::Result<()> {
     if how.json {
-        let events = page.events.iter().map(EventShape::from).collect();
-        return output::json(&PageShape { events, next: Some(page.next), first: Some(page.first) });
+        return output::json(&PageShape::from(selection));
+    }
+    let page = &selection.page;
+    if let Some(ConditionErrors { count, first }) = &selection.condition_errors {
+        eprintln!("{}", condition_failed(first));
+        if *count > 1 {
+            eprintln!("and on {} more", count - 1);
+        }
     }
     if page.first > after.saturating_add(1) {
         eprintln!("retention has forgotten seq {} to {}", after + 1, page.first - 1);
@@ -116,8 +120,7 @@ fn show_logged(Listed { page, ended }: &Listed, after: Seq, how: OutputArgs) -> 
 
 fn show_pending(pending: &[Pending], limit: usize, how: OutputArgs) -> anyhow::Result<()> {
     if how.json {
-        let events = pending.iter().map(EventShape::from).collect();
-        return output::json(&PageShape { events, next: None, first: None });
+        return output::json(&PageShape::of_pending(pending));
     }
     if pending.is_empty() {
         return output::line("no event is pending");

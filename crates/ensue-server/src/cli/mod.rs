@@ -16,9 +16,11 @@
 //! | What is wrong with this installation? | `doctor/` |
 //! | Does a command talk to a server or to a store? | `target.rs` |
 //! | Which server, and how is it talked to? | `server.rs`, `remote.rs`, its JSON in `wire.rs` |
+//! | Which events is a command about? | `condition.rs` |
 //! | How does an argument become a value, and how is an answer shown? | `args.rs`, `output.rs` |
 
 mod args;
+mod condition;
 mod config;
 mod doctor;
 mod event;

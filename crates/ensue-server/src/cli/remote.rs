@@ -5,7 +5,7 @@ use super::wire;
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Event, EventId, Filter, Found, ObjectKey, Page, Pending, Read, Seq};
+use ensue::{Appended, Event, EventId, Found, ObjectKey, Pending, Selection, Seq, Wanted};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
@@ -47,11 +47,16 @@ struct Body<'a> {
     key: Option<&'a str>,
 }
 
-/// A filter as the parameters of a query.
-fn filter_query(filter: &Filter) -> impl Iterator<Item = (&'static str, String)> {
+/// What is wanted as the parameters of a query.
+fn wanted_query(Wanted { filter, condition }: &Wanted) -> Vec<(&'static str, String)> {
     let topic = filter.topic.as_ref().map(|topic| ("topic", topic.to_string()));
     let object = filter.object.as_ref().map(|object| ("object", object.to_string()));
-    topic.into_iter().chain(object)
+    let mut query: Vec<_> = topic.into_iter().chain(object).collect();
+    if let Some(condition) = condition {
+        query.push(("where", condition.source().to_string()));
+        query.push(("params", condition.params().as_str().to_string()));
+    }
+    query
 }
 
 impl Remote {
@@ -194,11 +199,11 @@ impl Remote {
     }
 
     /// Reads a page of the log.
-    pub async fn read(&self, read: &Read) -> anyhow::Result<Page> {
-        let mut query = vec![("after", read.after.to_string()), ("limit", read.limit.to_string())];
-        query.extend(filter_query(&read.filter));
+    pub async fn read(&self, after: Seq, limit: usize, wanted: &Wanted) -> anyhow::Result<Selection> {
+        let mut query = vec![("after", after.to_string()), ("limit", limit.to_string())];
+        query.extend(wanted_query(wanted));
         let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
-        wire::page(&self.good(response).await?)
+        wire::selection(&self.good(response).await?)
     }
 
     /// Delayed events in the order in which they will enter the log.
@@ -233,8 +238,8 @@ impl Remote {
     }
 
     /// Opens the stream of events. `after` none: what comes from now on.
-    pub async fn stream(&self, filter: &Filter, after: Option<Seq>) -> anyhow::Result<Response> {
-        let query: Vec<_> = filter_query(filter).collect();
+    pub async fn stream(&self, wanted: &Wanted, after: Option<Seq>) -> anyhow::Result<Response> {
+        let query = wanted_query(wanted);
         let request =
             self.request(Method::GET, &["v1", "events", "stream"], &query).header(ACCEPT, "text/event-stream");
         let request = match after {
@@ -281,7 +286,7 @@ mod tests {
         for told in [publish, cancel] {
             assert!(told.contains("look before") && !told.contains("try again"), "{told}");
         }
-        let read = remote.read(&Read { after: 0, limit: 1, filter: Filter::default() }).await.unwrap_err().to_string();
+        let read = remote.read(0, 1, &Wanted::default()).await.unwrap_err().to_string();
         assert!(read.contains("try again"), "{read}");
     }
 

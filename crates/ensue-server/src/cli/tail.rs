@@ -5,15 +5,17 @@
 
 use super::Outcome;
 use super::args::seq;
+use super::condition::WantedArgs;
 use super::output::{self, OutputArgs};
 use super::remote::Remote;
 use super::sse::{Message, Parser, Said};
 use super::target::{Access, Target, TargetArgs};
 use super::wire;
 use crate::http::shapes::EventShape;
+use crate::http::{CONDITION_FAILED, condition_failed};
 use anyhow::Context;
 use clap::Args;
-use ensue::{Delivered, Ensue, Filter, GapReason, ObjectKey, Seq, Streamed, Subscription, Topic};
+use ensue::{ConditionError, Delivered, Ensue, GapReason, Seq, Streamed, Subscription, Wanted};
 use futures_util::StreamExt;
 use serde_json::json;
 use std::time::Duration;
@@ -32,20 +34,20 @@ Examples:
   ensue tail --from-beginning --limit 10                     # the first ten events, then stop
   ensue tail --topic order                                   # order, order.paid, … but never orders
   ensue tail --object order:1 --from-beginning
+  ensue tail --where \"(e.payload->>'total')::numeric > 100\"
+  ensue tail --where 'e.payload @> s.params' --params '{\"customer\": 7}'
   ensue tail --after 500 --json | jq -c '[.seq, .topic, .prev]'
 
 A line is: seq, recorded_at, topic, object, payload. With --json: one event a line, as in the data
-of GET /v1/events/stream; with a filter, prev is the previous event of the object that it matches.
+of GET /v1/events/stream; with a filter or a condition, prev is the previous event of the object
+that is wanted, too. docs/conditions.md has the language of --where; an event on which it fails (a
+cast of a text that is no number) is left out, and the first of them is told on stderr.
 What cannot be shown is told as a gap: on stderr, with --json as {\"gap\": {from, to, reason}}.
 If the server goes away, tail says so on stderr, waits for it and goes on without a gap or a double.
 Exit code 0: --limit or --no-follow ended it, or nobody reads its output; 1: stderr says why.")]
 pub struct TailArgs {
-    /// Only this topic and those below it
-    #[arg(long, value_name = "TOPIC")]
-    topic: Option<String>,
-    /// Only events of this object
-    #[arg(long, value_name = "OBJECT")]
-    object: Option<String>,
+    #[command(flatten)]
+    wanted: WantedArgs,
     /// Begin after this seq [default: from now on; with --no-follow: from the beginning]
     #[arg(long, value_name = "SEQ", value_parser = seq, conflicts_with = "from_beginning")]
     after: Option<Seq>,
@@ -90,6 +92,10 @@ impl Printer {
                 eprintln!("{}", gap(*from, *to, *reason));
                 Ok(Next::More)
             }
+            Streamed::ConditionFailed(error) => {
+                eprintln!("{}", condition_failed(error));
+                Ok(Next::More)
+            }
             Streamed::Caught(_) => Ok(if self.follow { Next::More } else { Next::Enough }),
         }
     }
@@ -124,18 +130,15 @@ fn gap(from: Seq, to: Seq, reason: GapReason) -> String {
 
 /// Follows the log.
 pub async fn run(args: TailArgs) -> anyhow::Result<Outcome> {
-    let filter = Filter {
-        topic: args.topic.as_deref().map(Topic::parse_filter).transpose()?,
-        object: args.object.as_deref().map(ObjectKey::parse).transpose()?,
-    };
+    let wanted = args.wanted.check()?;
     let from_beginning = args.from_beginning || args.no_follow && args.after.is_none();
     let after = if from_beginning { Some(0) } else { args.after };
     let mut printer = Printer { left: args.limit, follow: !args.no_follow, json: args.output.json };
     let target = args.target.open(Access::Read).await?;
     let follow = async {
         match &target {
-            Target::Server(remote) => follow_server(remote, &filter, after, &mut printer).await,
-            Target::Store(bus) => follow_store(bus, filter, after, &mut printer).await,
+            Target::Server(remote) => follow_server(remote, &wanted, after, &mut printer).await,
+            Target::Store(bus) => follow_store(bus, wanted, after, &mut printer).await,
         }
     };
     // A pipe that is closed while nothing happens would else be noticed only with the next event.
@@ -149,8 +152,8 @@ pub async fn run(args: TailArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn follow_store(bus: &Ensue, filter: Filter, after: Option<Seq>, printer: &mut Printer) -> anyhow::Result<()> {
-    let subscription = Subscription::filter(filter);
+async fn follow_store(bus: &Ensue, wanted: Wanted, after: Option<Seq>, printer: &mut Printer) -> anyhow::Result<()> {
+    let subscription = Subscription::wanted(wanted);
     let subscription = match after {
         Some(after) => subscription.after(after),
         None => subscription,
@@ -167,11 +170,11 @@ async fn follow_store(bus: &Ensue, filter: Filter, after: Option<Seq>, printer: 
 /// A server that is not there at the start is an error; one that goes away is waited for.
 async fn follow_server(
     remote: &Remote,
-    filter: &Filter,
+    wanted: &Wanted,
     mut after: Option<Seq>,
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
-    let mut response = open(remote, filter, after).await?;
+    let mut response = open(remote, wanted, after).await?;
     loop {
         let mut parser = Parser::default();
         let mut bytes = response.bytes_stream();
@@ -184,17 +187,17 @@ async fn follow_server(
         }
         drop(bytes);
         eprintln!("the stream from {} ended; opening it again", remote.url());
-        response = reopen(remote, filter, after).await?;
+        response = reopen(remote, wanted, after).await?;
         eprintln!("connected again to {}", remote.url());
     }
 }
 
 /// Opens the stream again, however long it takes, unless asking again would be answered the same.
-async fn reopen(remote: &Remote, filter: &Filter, after: Option<Seq>) -> anyhow::Result<reqwest::Response> {
+async fn reopen(remote: &Remote, wanted: &Wanted, after: Option<Seq>) -> anyhow::Result<reqwest::Response> {
     let mut wait = RETRY_FIRST;
     loop {
         tokio::time::sleep(wait).await;
-        match open(remote, filter, after).await {
+        match open(remote, wanted, after).await {
             Ok(response) => return Ok(response),
             Err(Refused { error, lasting: true }) => return Err(error),
             Err(Refused { error, lasting: false }) => tracing::info!("{error:#}"),
@@ -216,8 +219,8 @@ impl From<Refused> for anyhow::Error {
     }
 }
 
-async fn open(remote: &Remote, filter: &Filter, after: Option<Seq>) -> Result<reqwest::Response, Refused> {
-    let response = remote.stream(filter, after).await.map_err(|error| Refused { error, lasting: false })?;
+async fn open(remote: &Remote, wanted: &Wanted, after: Option<Seq>) -> Result<reqwest::Response, Refused> {
+    let response = remote.stream(wanted, after).await.map_err(|error| Refused { error, lasting: false })?;
     if response.status().is_success() {
         return Ok(response);
     }
@@ -235,7 +238,13 @@ fn show(said: &Said, after: &mut Option<Seq>, printer: &mut Printer) -> anyhow::
                 *after = Some(at);
                 printer.show(&Streamed::Caught(at))
             }
-            None => Ok(Next::More),
+            None => match comment.strip_prefix(CONDITION_FAILED).and_then(|rest| rest.split_once(": ")) {
+                Some((seq, detail)) => {
+                    let seq = seq.parse().context("the server did not say which event")?;
+                    printer.show(&Streamed::ConditionFailed(ConditionError { seq, detail: detail.into() }))
+                }
+                None => Ok(Next::More),
+            },
         },
         Said::Message(message) => {
             let next = printer.show(&streamed(message)?)?;

@@ -7,8 +7,8 @@ use crate::http::beyond_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ensue::{
-    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, NewEvent, ObjectKey, Options, Page, Pending,
-    Place, Read, Seq, StoreError,
+    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, NewEvent, ObjectKey, Options, Pending, Place,
+    Selection, Seq, StoreError, Wanted,
 };
 use std::path::{Path, PathBuf};
 
@@ -141,19 +141,18 @@ impl Target {
     }
 
     /// Reads a page of the log. To begin beyond its end is a mistake.
-    pub async fn read(&self, read: Read) -> anyhow::Result<Page> {
+    pub async fn read(&self, after: Seq, limit: usize, wanted: &Wanted) -> anyhow::Result<Selection> {
         let bus = match self {
-            Target::Server(remote) => return remote.read(&read).await,
+            Target::Server(remote) => return remote.read(after, limit, wanted).await,
             Target::Store(bus) => bus,
         };
-        let after = read.after;
-        let page = bus.store().read(read).await?;
-        match page.next == after {
+        let selection = bus.read(after, limit, wanted).await?;
+        match selection.page.next == after {
             true => match beyond_end(after, bus.store().bounds().await?) {
                 Some(reason) => bail!("`after` {reason}"),
-                None => Ok(page),
+                None => Ok(selection),
             },
-            false => Ok(page),
+            false => Ok(selection),
         }
     }
 

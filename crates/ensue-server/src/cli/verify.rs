@@ -8,7 +8,7 @@ use super::output::{self, OutputArgs};
 use super::target::{Access, Target, TargetArgs};
 use clap::Args;
 use ensue::chain::{Audit, Fault};
-use ensue::{Bounds, Filter, Read, Seq};
+use ensue::{Bounds, Seq, Wanted};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::time::Duration;
@@ -121,7 +121,7 @@ async fn audit(target: &Target) -> anyhow::Result<Report> {
     let mut after = bounds_at_start.map_or(0, |bounds| bounds.first - 1);
     let until = bounds_at_start.map_or(Seq::MAX, |bounds| bounds.last);
     while after < until {
-        let page = target.read(Read { after, limit: PAGE_EVENTS, filter: Filter::default() }).await?;
+        let page = target.read(after, PAGE_EVENTS, &Wanted::default()).await?.page;
         if page.next == after {
             break;
         }

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, bail};
 use ensue::{
-    Delivered, Event, EventId, Found, GapReason, Json, ObjectKey, Page, Pending, Seq, Streamed, Timestamp, Topic,
+    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, ObjectKey, Page, Pending,
+    Selection, Seq, Streamed, Timestamp, Topic,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -89,6 +90,19 @@ struct WirePage {
     events: Vec<WireEvent>,
     next: Seq,
     first: Seq,
+    condition_errors: Option<WireErrors>,
+}
+
+#[derive(Deserialize)]
+struct WireErrors {
+    count: u64,
+    first: WireError,
+}
+
+#[derive(Deserialize)]
+struct WireError {
+    seq: Seq,
+    detail: String,
 }
 
 #[derive(Deserialize)]
@@ -128,10 +142,13 @@ pub fn gap(text: &str) -> anyhow::Result<Streamed> {
 }
 
 /// A page of the log.
-pub fn page(text: &str) -> anyhow::Result<Page> {
+pub fn selection(text: &str) -> anyhow::Result<Selection> {
     let page: WirePage = parse(text)?;
     let events = page.events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?;
-    Ok(Page { events, next: page.next, first: page.first })
+    let condition_errors = page.condition_errors.map(|WireErrors { count, first: WireError { seq, detail } }| {
+        ConditionErrors { count, first: ConditionError { seq, detail } }
+    });
+    Ok(Selection { page: Page { events, next: page.next, first: page.first }, condition_errors })
 }
 
 /// A list of events.
@@ -174,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_something_else_is_named_as_such() {
-        let error = format!("{:#}", page("<html>").unwrap_err());
+        let error = format!("{:#}", selection("<html>").unwrap_err());
         assert!(error.contains("check --url") && error.contains("<html>"), "{error}");
     }
 }

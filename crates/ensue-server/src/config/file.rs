@@ -2,6 +2,7 @@
 //!
 //! A mistake is answered with the file, the line and the field; nothing is guessed and nothing unknown is passed over.
 
+use super::handlers::{HandlersSection, HistorySection, WebhooksSection};
 use super::units::{Size, Span};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
@@ -23,6 +24,14 @@ pub struct ConfigFile {
     pub token_file: Option<PathBuf>,
     /// What to keep of the log.
     pub retention: Option<RetentionSection>,
+    /// What follows from which events.
+    pub handlers: Option<HandlersSection>,
+    /// What to keep of what became of deliveries.
+    pub history: Option<HistorySection>,
+    /// Where webhooks may be sent.
+    pub webhooks: Option<WebhooksSection>,
+    /// How long a server that is told to stop waits for handlers that run.
+    pub drain_max: Option<Span>,
 }
 
 /// The key `retention` of the config file.

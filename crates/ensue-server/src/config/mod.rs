@@ -7,11 +7,13 @@
 //! | question | file |
 //! |---|---|
 //! | What does the config file say? | `file.rs` |
+//! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
 
 pub mod file;
+pub mod handlers;
 pub mod listen;
 pub mod tokens;
 pub mod units;

@@ -9,7 +9,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::{Bounds, Cancelled, Ensue, EventId, Found, Read, Seq};
+use ensue::{Bounds, Cancelled, Ensue, EventId, Found, Seq};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -19,6 +19,9 @@ use uuid::Uuid;
 /// at a bounded part of the log. Retention forgets the oldest events: `first` says where the log begins now, so that a
 /// `first` beyond the place after `after` tells how many can no longer be read. An `after` beyond the newest event is
 /// refused with 422 (a stream, which goes on by itself, tells it as `ensue.gap`).
+///
+/// With a condition in `where`, the page has the events for which it holds. Those on which it fails, as a cast of a text
+/// that is no number does, are left out and counted in `condition_errors`.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -29,6 +32,8 @@ use uuid::Uuid;
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
         ("topic" = Option<String>, Query, description = "This topic and those below it: `order` matches `order.paid`, never `orders`"),
         ("object" = Option<String>, Query, description = "Events of this object alone"),
+        ("where" = Option<String>, Query, max_length = 16384, description = "Only events for which this condition holds: an SQL expression over `e`, the event (`topic, object, payload, metadata, seq, id, occurred_at, recorded_at`), and `s.params`, such as `(e.payload->>'total')::numeric > 100`. `s.id` is the nil UUID and `s.group_id` is empty here"),
+        ("params" = Option<String>, Query, description = "JSON that the condition reads as `s.params`; `{}` unless told. Only with `where`"),
         ("from_time" = Option<String>, Query, format = DateTime, description = "Events recorded at or after this time"),
         ("state" = Option<String>, Query, description = "`logged` (the default), or `pending` for the delayed events in the order in which they will enter the log"),
     ),
@@ -40,24 +45,24 @@ use uuid::Uuid;
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["after", "limit", "topic", "object", "from_time", "state"])?;
+    let known = ["after", "limit", "topic", "object", "where", "params", "from_time", "state"];
+    let query = Query::parse(raw.as_deref(), &known)?;
     let limit = query.page_limit()?;
     match query.text("state") {
         None | Some("logged") => {}
         Some("pending") => return list_pending(&app.bus, &query, limit).await,
         Some(_) => return Err(Problem::bad_request("state", "must be `logged` or `pending`")),
     }
-    let filter = query.filter()?;
+    let wanted = query.wanted()?;
     let after = start(&app.bus, &query).await?.unwrap_or(0);
-    let page = app.bus.store().read(Read { after, limit, filter }).await?;
+    let selection = app.bus.read(after, limit, &wanted).await?;
+    let page = &selection.page;
     if page.next == after
         && let Some(reason) = beyond_end(after, app.bus.store().bounds().await?)
     {
         return Err(Problem::invalid("after", reason));
     }
-    let events = page.events.iter().map(EventShape::from).collect();
-    let shape = PageShape { events, next: Some(page.next), first: Some(page.first) };
-    Ok(shapes::json(StatusCode::OK, &shape))
+    Ok(shapes::json(StatusCode::OK, &PageShape::from(&selection)))
 }
 
 /// Why a place cannot be read from, if it is beyond the end: no reader was ever given it by this log, or it was lost in a
@@ -73,14 +78,13 @@ pub(crate) fn beyond_end(after: Seq, bounds: Bounds) -> Option<String> {
 }
 
 async fn list_pending(bus: &Ensue, query: &Query, limit: usize) -> Result<Response, Problem> {
-    for name in ["after", "topic", "object", "from_time"] {
+    for name in ["after", "topic", "object", "where", "params", "from_time"] {
         if query.text(name).is_some() {
             return Err(Problem::bad_request(name, "does not go with `state=pending`; leave it out"));
         }
     }
     let pending = bus.store().pending(limit).await?;
-    let shape = PageShape { events: pending.iter().map(EventShape::from).collect(), next: None, first: None };
-    Ok(shapes::json(StatusCode::OK, &shape))
+    Ok(shapes::json(StatusCode::OK, &PageShape::of_pending(&pending)))
 }
 
 /// The place that `after` and `from_time` ask to begin after, whichever is later.

@@ -56,6 +56,10 @@ fn describe() {
     metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
     metrics::describe_gauge!("ensue_connections", "Connections that are open");
     metrics::describe_gauge!("ensue_streams", "Event streams that are open");
+    metrics::describe_counter!(
+        "ensue_condition_errors_total",
+        "Events on which a condition failed, by group; reads and streams have none"
+    );
     metrics::describe_gauge!("ensue_log_first_seq", "The oldest place of the log");
     metrics::describe_gauge!("ensue_log_last_seq", "The newest place of the log");
     metrics::describe_gauge!("ensue_pending_events", "Delayed events that wait for their time");

@@ -38,6 +38,7 @@ mod text;
 mod tokens;
 
 pub(crate) use events::beyond_end;
+pub(crate) use stream::{CONDITION_FAILED, condition_failed};
 
 pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
 pub use measure::recorder;

@@ -5,7 +5,7 @@
 
 use super::problem::{Kind, Problem};
 use super::text;
-use ensue::{Filter, ObjectKey, Seq, Timestamp, Topic};
+use ensue::{Filter, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
 
 /// The largest place a store can hold: it keeps signed 64-bit numbers.
 pub(super) const SEQ_MAX: Seq = i64::MAX as Seq;
@@ -75,7 +75,27 @@ impl Query {
     }
 
     /// Which events are wanted.
-    pub fn filter(&self) -> Result<Filter, Problem> {
+    pub fn wanted(&self) -> Result<Wanted, Problem> {
+        Ok(Wanted { filter: self.filter()?, condition: self.condition()? })
+    }
+
+    /// The condition in `where`, with its `params`. What it says cannot be carried out, however well it can be read: 422.
+    fn condition(&self) -> Result<Option<Where>, Problem> {
+        let params = self.text("params");
+        let Some(condition) = self.text("where") else {
+            return match params {
+                None => Ok(None),
+                Some(_) => {
+                    let reason = "is given without `where`; add a condition that reads s.params, or leave it out";
+                    Err(Problem::invalid("params", reason))
+                }
+            };
+        };
+        let params = params.map(|text| Json::parse("params", text)).transpose()?.unwrap_or_else(Json::empty_object);
+        Ok(Some(Where::parse(condition, params)?))
+    }
+
+    fn filter(&self) -> Result<Filter, Problem> {
         let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
         Ok(Filter {
             topic: self.text("topic").map(Topic::parse_filter).transpose().map_err(refused)?,
@@ -97,13 +117,11 @@ pub(super) fn seq(name: &'static str, value: &str) -> Result<Seq, Problem> {
 }
 
 fn unknown(name: String, known: &[&str]) -> Problem {
-    match name.as_str() {
-        "where" | "params" => Problem::invalid(
-            name,
-            "is not supported: this version has no conditions; filter with `topic`, `object` and `from_time`",
-        ),
-        _ if known.is_empty() => Problem::bad_request(name, "is not known: this request takes no parameters"),
-        _ => Problem::bad_request(name, format!("is not a parameter of this request; it takes {}", known.join(", "))),
+    match known.is_empty() {
+        true => Problem::bad_request(name, "is not known: this request takes no parameters"),
+        false => {
+            Problem::bad_request(name, format!("is not a parameter of this request; it takes {}", known.join(", ")))
+        }
     }
 }
 

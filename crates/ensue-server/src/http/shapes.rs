@@ -2,7 +2,9 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::{Appended, Delivered, Event, EventId, Json, ObjectKey, Pending, Seq, Timestamp, Topic};
+use ensue::{
+    Appended, ConditionErrors, Delivered, Event, EventId, Json, ObjectKey, Pending, Selection, Seq, Timestamp, Topic,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -27,7 +29,7 @@ pub(crate) struct EventShape<'a> {
     #[schema(value_type = Option<u64>, required = true)]
     seq: Option<Seq>,
     /// The place of the preceding event of the same object; null if there is none. In a stream: the preceding one that
-    /// the stream's filter matches.
+    /// the stream's filter matches and its condition holds for.
     #[schema(value_type = Option<u64>, required = true)]
     prev: Option<Seq>,
     /// Only in a filtered stream, where `prev` could not be decided: of what came before this place nothing is claimed.
@@ -126,13 +128,62 @@ pub(crate) struct PageShape<'a> {
     /// between is forgotten and cannot be read any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<Seq>,
+    /// Only if the condition in `where` failed on events that this page passed over: they are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub condition_errors: Option<ConditionErrorsShape<'a>>,
+}
+
+/// How often a condition failed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ConditionErrors)]
+pub(crate) struct ConditionErrorsShape<'a> {
+    /// On how many events.
+    count: u64,
+    /// The first of them.
+    first: ConditionErrorShape<'a>,
+}
+
+/// An event on which a condition failed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ConditionError)]
+pub(crate) struct ConditionErrorShape<'a> {
+    /// The event.
+    seq: Seq,
+    /// What went wrong, and what to write instead.
+    detail: &'a str,
+}
+
+impl<'a> From<&'a ConditionErrors> for ConditionErrorsShape<'a> {
+    fn from(errors: &'a ConditionErrors) -> Self {
+        let ConditionErrors { count, first } = errors;
+        Self { count: *count, first: ConditionErrorShape { seq: first.seq, detail: &first.detail } }
+    }
+}
+
+impl<'a> From<&'a Selection> for PageShape<'a> {
+    fn from(Selection { page, condition_errors }: &'a Selection) -> Self {
+        Self {
+            events: page.events.iter().map(EventShape::from).collect(),
+            next: Some(page.next),
+            first: Some(page.first),
+            condition_errors: condition_errors.as_ref().map(ConditionErrorsShape::from),
+        }
+    }
 }
 
 impl<'a> PageShape<'a> {
     /// A page of an object's chain, newest first.
     pub fn of_chain(events: &'a [Event]) -> Self {
         let next = events.last().filter(|oldest| oldest.prev.is_some()).map(|oldest| oldest.seq);
-        Self { events: events.iter().map(EventShape::from).collect(), next, first: None }
+        let events = events.iter().map(EventShape::from).collect();
+        Self { events, next, first: None, condition_errors: None }
+    }
+
+    /// Delayed events, which no page follows.
+    pub fn of_pending(pending: &'a [Pending]) -> Self {
+        let events = pending.iter().map(EventShape::from).collect();
+        Self { events, next: None, first: None, condition_errors: None }
     }
 }
 

@@ -16,7 +16,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::{Delivered, EventStream, GapReason, Seq, Streamed, Subscription};
+use ensue::{ConditionError, Delivered, EventStream, GapReason, Seq, Streamed, Subscription};
 use futures_util::FutureExt;
 use std::io::Write;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ use tokio::sync::watch;
 /// What is ready is written together up to about this much.
 const CHUNK_BYTES: usize = 32 << 10;
 
+/// How a comment about a condition that fails begins.
+pub(crate) const CONDITION_FAILED: &str = "the condition failed on event ";
+
 /// Follows the log as server-sent events
 ///
 /// History first if asked for, then live, without a gap or a double. Each event has its `seq` as `id`, its topic as
@@ -33,7 +36,9 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// begins now. `ensue.gap` says, whenever it is so, that places cannot be delivered or are no longer what they were, with
 /// `from`, `to` and the `reason`: `forgotten` (by retention; the stream goes on behind them), `beyond_end` (the place to
 /// resume at is not in the log; it goes on at the end) or `went_back` (a failover lost them; it goes on before them, with
-/// other events under the same numbers). Comments come as heartbeats. Ends when the server stops: come back with
+/// other events under the same numbers). With a condition in `where`, only events for which it holds come; the first on
+/// which it fails is told in a comment (`: the condition failed on event SEQ: WHY`), and that one and all others on which it
+/// fails are left out and counted at `/metrics`. Comments come as heartbeats, too. Ends when the server stops: come back with
 /// `Last-Event-ID`.
 #[utoipa::path(
     get,
@@ -45,6 +50,8 @@ const CHUNK_BYTES: usize = 32 << 10;
         ("from_time" = Option<String>, Query, format = DateTime, description = "Begin with events recorded at or after this time"),
         ("topic" = Option<String>, Query, description = "This topic and those below it"),
         ("object" = Option<String>, Query, description = "Events of this object alone"),
+        ("where" = Option<String>, Query, max_length = 16384, description = "Only events for which this condition holds: an SQL expression over `e`, the event (`topic, object, payload, metadata, seq, id, occurred_at, recorded_at`), and `s.params`, such as `(e.payload->>'total')::numeric > 100`. `s.id` is the nil UUID and `s.group_id` is empty here"),
+        ("params" = Option<String>, Query, description = "JSON that the condition reads as `s.params`; `{}` unless told. Only with `where`"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "End after so many events"),
         ("Last-Event-ID" = Option<u64>, Header, description = "The `seq` of the last event that was received"),
     ),
@@ -60,9 +67,10 @@ pub(super) async fn stream(
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["after", "limit", "topic", "object", "from_time"])?;
+    let known = ["after", "limit", "topic", "object", "where", "params", "from_time"];
+    let query = Query::parse(raw.as_deref(), &known)?;
     let limit = query.stream_limit()?;
-    let subscription = Subscription::filter(query.filter()?);
+    let subscription = Subscription::wanted(query.wanted()?);
     let asked = start(&app.bus, &query).await?;
     let resumed = last_event_id(&headers)?;
     let after = resumed.or(asked);
@@ -152,6 +160,9 @@ impl Follower {
                     ),
                 );
             }
+            Some(Ok(Streamed::ConditionFailed(error))) => {
+                put(chunk, format_args!(": {}\n\n", condition_failed(&error)))
+            }
             Some(Ok(Streamed::Caught(at))) => put(chunk, format_args!(": caught up at {at}\n\n")),
             Some(Err(error)) => {
                 tracing::warn!("a stream ended because the store failed: {error}");
@@ -161,6 +172,11 @@ impl Follower {
             None => self.over = true,
         }
     }
+}
+
+/// What a stream says of a condition that fails, on one line.
+pub(crate) fn condition_failed(ConditionError { seq, detail }: &ConditionError) -> String {
+    format!("{CONDITION_FAILED}{seq}: {detail}").replace(char::is_control, " ")
 }
 
 fn write_event(chunk: &mut Vec<u8>, delivered: &Delivered) {

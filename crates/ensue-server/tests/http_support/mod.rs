@@ -173,6 +173,23 @@ impl Server {
     }
 }
 
+/// A value as a query takes it.
+pub fn encoded(value: &str) -> String {
+    value
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => (byte as char).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// A condition as a query takes it.
+pub fn condition(condition: &str, params: Option<&str>) -> String {
+    let params = params.map(|params| format!("&params={}", encoded(params))).unwrap_or_default();
+    format!("where={}{params}", encoded(condition))
+}
+
 fn request(method: &str, target: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
     for header in headers {

@@ -1,5 +1,8 @@
 //! How does a server behave when its store does not?
 
+#[path = "moody_positions.rs"]
+mod positions;
+
 use async_trait::async_trait;
 use ensue::{
     Appended, Bounds, Cancelled, Event, EventId, Found, ObjectKey, Page, Pending, Read, Seq, SharedStore, Store,

@@ -1,9 +1,10 @@
 //! What do many callers' entries look like to the append function, and what does its answer mean to each of them?
 
 use super::heads::Heads;
-use super::types::{ID_TIME_DIGITS, IdTailIn, Micros};
+use super::id_parts;
+use super::types::Micros;
 use crate::room::Taken;
-use ensue_core::{Appended, Entry, EventId, ObjectKey, Seq, StoreError, Timestamp};
+use ensue_core::{Appended, Entry, EventId, Seq, StoreError, Timestamp};
 use rand::RngCore;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -30,21 +31,10 @@ impl Outgoing {
         Self { entry, random, fingerprint }
     }
 
-    /// Its id, at a time that does not matter.
-    fn id_without_time(&self) -> Uuid {
-        EventId::new(Timestamp::UNIX_EPOCH, self.random).0
+    /// What of its id is known before its time is.
+    pub fn id_part(&self) -> Uuid {
+        id_parts::part(EventId::new(Timestamp::UNIX_EPOCH, self.random))
     }
-
-    /// The last 20 hex digits of its id.
-    pub fn id_tail(&self) -> String {
-        id_tail(self.id_without_time())
-    }
-}
-
-/// What of an id is known before its time is.
-pub(super) fn id_tail(id: Uuid) -> String {
-    let mut digits = [0; 32];
-    id.simple().encode_lower(&mut digits)[ID_TIME_DIGITS..].to_string()
 }
 
 /// Where the answer to one of the caller's entries comes from: an entry with the same key may stand before it.
@@ -121,8 +111,10 @@ impl Call {
 
 /// The entries of many calls as parallel arrays. An array that would hold nothing is not sent.
 pub(super) struct Columns<'a> {
-    id_tails: Vec<IdTailIn>,
-    topics: Vec<&'a str>,
+    id_parts: Vec<Uuid>,
+    /// The topic of all of them; else `topics` has them.
+    topic: Option<&'a str>,
+    topics: Option<Vec<&'a str>>,
     payloads: Vec<&'a str>,
     metadata: Option<Vec<Option<&'a str>>>,
     occurred_at: Option<Vec<Option<Micros>>>,
@@ -130,6 +122,7 @@ pub(super) struct Columns<'a> {
     objects: Option<Vec<Option<&'a str>>>,
     back: Option<Vec<Option<i32>>>,
     heads: Option<Vec<Option<i64>>>,
+    /// Where they differ from `known_to`.
     heads_at: Option<Vec<Option<i64>>>,
     known_to: i64,
     callers: Option<Vec<i32>>,
@@ -139,8 +132,8 @@ pub(super) struct Columns<'a> {
 }
 
 /// All of them, or none if all are none.
-fn unless_empty<T>(column: Vec<Option<T>>) -> Option<Vec<Option<T>>> {
-    column.iter().any(Option::is_some).then_some(column)
+fn unless_empty<T>(column: impl Iterator<Item = Option<T>> + Clone) -> Option<Vec<Option<T>>> {
+    column.clone().any(|value| value.is_some()).then(|| column.collect())
 }
 
 impl<'a> Columns<'a> {
@@ -148,7 +141,9 @@ impl<'a> Columns<'a> {
         let all = || calls.iter().flat_map(|call| &call.outgoing);
         let entries = || all().map(|outgoing| &outgoing.entry);
         let needs_callers = entries().any(|entry| entry.key.is_some() || entry.not_before.is_some());
-        let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|o| o.as_str())).collect());
+        let first_topic = entries().next().map(|entry| entry.topic.as_str());
+        let topic = first_topic.filter(|first| entries().all(|entry| entry.topic.as_str() == *first));
+        let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|o| o.as_str())));
         let (mut back, mut heads, mut heads_at) = (Vec::new(), Vec::new(), Vec::new());
         let mut known_to = i64::MAX;
         if let Some(objects) = &objects {
@@ -170,23 +165,22 @@ impl<'a> Columns<'a> {
         }
         let caller = |(number, call): (usize, &'a Call)| call.outgoing.iter().map(move |_| number as i32);
         Self {
-            id_tails: all().map(|outgoing| IdTailIn(outgoing.id_without_time())).collect(),
-            topics: entries().map(|entry| entry.topic.as_str()).collect(),
+            id_parts: all().map(Outgoing::id_part).collect(),
+            topic,
+            topics: topic.is_none().then(|| entries().map(|entry| entry.topic.as_str()).collect()),
             payloads: entries().map(|entry| entry.payload.as_str()).collect(),
-            metadata: unless_empty(
-                entries().map(|entry| Some(entry.metadata.as_str()).filter(|text| *text != "{}")).collect(),
-            ),
-            occurred_at: unless_empty(entries().map(|entry| entry.occurred_at.map(Micros)).collect()),
-            to: unless_empty(entries().map(|entry| entry.to).collect()),
+            metadata: unless_empty(entries().map(|entry| Some(entry.metadata.as_str()).filter(|text| *text != "{}"))),
+            occurred_at: unless_empty(entries().map(|entry| entry.occurred_at.map(Micros))),
+            to: unless_empty(entries().map(|entry| entry.to)),
             objects,
-            back: unless_empty(back),
-            heads: unless_empty(heads),
-            heads_at: unless_empty(heads_at),
+            back: unless_empty(back.into_iter()),
+            heads: unless_empty(heads.into_iter()),
+            heads_at: heads_at.iter().flatten().any(|at| *at != known_to).then_some(heads_at),
             known_to,
             callers: needs_callers.then(|| calls.iter().enumerate().flat_map(caller).collect()),
-            keys: unless_empty(entries().map(|entry| entry.key.as_ref().map(|key| key.as_str())).collect()),
-            fingerprints: unless_empty(all().map(|o| o.fingerprint.as_ref().map(|print| &print[..])).collect()),
-            not_before: unless_empty(entries().map(|entry| entry.not_before.map(Micros)).collect()),
+            keys: unless_empty(entries().map(|entry| entry.key.as_ref().map(|key| key.as_str()))),
+            fingerprints: unless_empty(all().map(|o| o.fingerprint.as_ref().map(|print| &print[..]))),
+            not_before: unless_empty(entries().map(|entry| entry.not_before.map(Micros))),
         }
     }
 
@@ -198,10 +192,11 @@ impl<'a> Columns<'a> {
         now: Option<Micros>,
         hint: i64,
     ) -> Result<Row, Error> {
-        let params: [&(dyn ToSql + Sync); 17] = [
+        let params: [&(dyn ToSql + Sync); 18] = [
             &now,
             &hint,
-            &self.id_tails,
+            &self.id_parts,
+            &self.topic,
             &self.topics,
             &self.payloads,
             &self.metadata,
@@ -230,8 +225,8 @@ pub(super) struct Outcome {
     pub logged: u64,
     /// One for each call: its answers, or why it was left out.
     pub answers: Vec<Result<Vec<Appended>, StoreError>>,
-    /// The events with an object that entered the log, in order.
-    pub chained: Vec<(ObjectKey, Seq)>,
+    /// The place in the log that each entry took, in order.
+    pub places: Vec<Option<Seq>>,
 }
 
 /// What is said of each entry when the batch had keys or delays.
@@ -268,7 +263,7 @@ impl Outcome {
         };
         let count = calls.iter().map(|call| call.outgoing.len()).sum();
         let logged = (0..count).filter(|&index| is_new(index) && seq_of(index).is_some()).count() as u64;
-        let mut chained = Vec::new();
+        let mut places = Vec::with_capacity(count);
         let mut answers = Vec::with_capacity(calls.len());
         let mut index = 0;
         for call in calls {
@@ -283,9 +278,7 @@ impl Outcome {
                     prev: prev_of(index).map(|prev| prev as Seq),
                     repeated: !is_new(index),
                 };
-                if let (true, Some(seq), Some(object)) = (is_new(index), appended.seq, &outgoing.entry.object) {
-                    chained.push((object.clone(), seq));
-                }
+                places.push(appended.seq.filter(|_| !appended.repeated));
                 if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index]))
                 {
                     list.clear();
@@ -299,6 +292,6 @@ impl Outcome {
             }
             answers.push(answer);
         }
-        Ok(Self { before, recorded_at, logged, answers, chained })
+        Ok(Self { before, recorded_at, logged, answers, places })
     }
 }

@@ -6,8 +6,9 @@
 //! there is a synchronous standby, there too. All this on a server that can be written to: a standby knows neither the
 //! session nor what it may still store, and no connection is made to one (`server::pins`).
 
-use super::batch::{Call, id_tail};
+use super::batch::Call;
 use super::error::Failure;
+use super::id_parts;
 use super::schema::Sql;
 use super::types::Micros;
 use ensue_core::{Appended, EventId, Seq, Timestamp};
@@ -56,7 +57,7 @@ pub(super) struct Doubt {
 
 /// An entry of the batch that is stored.
 struct Stored {
-    id: Uuid,
+    id: EventId,
     seq: Option<Seq>,
     prev: Option<Seq>,
 }
@@ -75,16 +76,16 @@ impl Doubt {
         for call in calls.drain(..) {
             // None of its entries: it was left out for a conflict, or all it sent was known already. Sending it again
             // gives the same answer.
-            if !call.outgoing.iter().any(|outgoing| stored.contains_key(&outgoing.id_tail())) {
+            if !call.outgoing.iter().any(|outgoing| stored.contains_key(&outgoing.id_part())) {
                 left.push(call);
                 continue;
             }
             let answer = |outgoing: &super::batch::Outgoing| {
-                let new = stored.get(&outgoing.id_tail()).map(|found| (found, false));
+                let new = stored.get(&outgoing.id_part()).map(|found| (found, false));
                 // Stored with the rest of the call, yet not under its own id: its key was known already.
                 let known = || outgoing.entry.key.as_ref().and_then(|key| first_answers.get(key.as_str()));
                 let (found, repeated) = new.or_else(|| known().map(|found| (found, true)))?;
-                Some(Appended { id: EventId(found.id), seq: found.seq, prev: found.prev, repeated })
+                Some(Appended { id: found.id, seq: found.seq, prev: found.prev, repeated })
             };
             match call.outgoing.iter().map(answer).collect::<Option<Vec<_>>>() {
                 Some(answers) => drop(call.answer(Ok(answers))),
@@ -95,18 +96,15 @@ impl Doubt {
         Ok(logged)
     }
 
-    async fn find(&self, client: &Client, sql: &Sql, calls: &[Call]) -> Result<HashMap<String, Stored>, Error> {
-        let id_tails: Vec<String> = calls.iter().flat_map(|call| &call.outgoing).map(|o| o.id_tail()).collect();
+    async fn find(&self, client: &Client, sql: &Sql, calls: &[Call]) -> Result<HashMap<Uuid, Stored>, Error> {
+        let id_parts: Vec<Uuid> = calls.iter().flat_map(|call| &call.outgoing).map(|o| o.id_part()).collect();
         let after = self.after as i64;
         let mut stored = HashMap::new();
-        for row in client.query(&sql.stored, &[&after, &Micros(self.since), &id_tails]).await? {
-            let id: Uuid = row.try_get(0)?;
+        for row in client.query(&sql.stored, &[&after, &Micros(self.since), &id_parts]).await? {
+            let id = EventId(row.try_get(0)?);
             let (seq, prev): (Option<i64>, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
             let found = Stored { id, seq: seq.map(|seq| seq as Seq), prev: prev.map(|prev| prev as Seq) };
-            let is_delayed: bool = row.try_get(3)?;
-            if is_delayed || !stored.contains_key(&id_tail(id)) {
-                stored.insert(id_tail(id), found);
-            }
+            stored.insert(id_parts::part(id), found);
         }
         Ok(stored)
     }
@@ -122,7 +120,8 @@ async fn first_answers(client: &Client, sql: &Sql, calls: &[Call]) -> Result<Has
     }
     for row in client.query(&sql.keys, &[&keys]).await? {
         let (seq, prev): (Option<i64>, Option<i64>) = (row.try_get(2)?, row.try_get(3)?);
-        let stored = Stored { id: row.try_get(1)?, seq: seq.map(|seq| seq as Seq), prev: prev.map(|prev| prev as Seq) };
+        let id = id_parts::whole(row.try_get(1)?, row.try_get::<_, Micros>(4)?.0);
+        let stored = Stored { id, seq: seq.map(|seq| seq as Seq), prev: prev.map(|prev| prev as Seq) };
         answers.insert(row.try_get(0)?, stored);
     }
     Ok(answers)

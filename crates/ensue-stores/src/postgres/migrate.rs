@@ -6,6 +6,7 @@
 
 use super::connection::within;
 use super::error::{Failure, explain};
+use super::positions_sql;
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
@@ -15,11 +16,15 @@ use tokio_postgres::Client;
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// What leads from one version to the next, in order; the first leads from nothing to version 1.
-const MIGRATIONS: &[&[&str]] = &[&[
+const MIGRATIONS: &[&[&str]] = &[LOG, positions_sql::MIGRATION];
+
+/// The log itself.
+const LOG: &[&str] = &[
     include_str!("sql/tables.sql"),
     include_str!("sql/fn_lock_log.sql"),
     include_str!("sql/fn_log_tail.sql"),
     include_str!("sql/fn_recording_time.sql"),
+    include_str!("sql/fn_event_id.sql"),
     include_str!("sql/fn_append.sql"),
     include_str!("sql/fn_stored.sql"),
     include_str!("sql/fn_release_due.sql"),
@@ -32,7 +37,7 @@ const MIGRATIONS: &[&[&str]] = &[&[
     include_str!("sql/fn_drop_detached.sql"),
     include_str!("sql/fn_log_bytes.sql"),
     include_str!("sql/fn_purge_keys.sql"),
-]];
+];
 
 /// The version that this program knows.
 fn newest() -> i32 {

@@ -13,6 +13,7 @@
 //! | Is the schema the one this program knows? | `migrate` |
 //! | Which SQL runs in this schema? | `schema`, and `sql/` with one statement or function a file |
 //! | How do our values travel? | `types` |
+//! | What of an id is stored? | `id_parts` |
 //! | Who writes the log? | `writer` |
 //! | What do many callers' entries look like to the append function? | `batch` |
 //! | Which key is it that refuses a batch? | `keys` |
@@ -21,24 +22,42 @@
 //! | Is there room for the next events, and what can go? | `partitions` |
 //! | What is in the log? | `read` |
 //! | What is due, and what may be forgotten? | `upkeep` |
+//! | Who has done what? | `positions`, with its SQL in `positions_sql` |
+//! | Which groups are there, and where do they stand? | `groups` |
+//! | What do the groups want? | `subscriptions` |
+//! | Who has which slot? | `slots` |
+//! | What do owners write about their slots? | `settle`; its arrays are in `settle_columns`, its events in `settle_events` |
+//! | What is kept of objects that stand still? | `lanes` |
+//! | What became of deliveries, and what did they say? | `deliveries` |
 //!
 //! The way of an append: [`Store::append`] → `batch::Call` → `writer` (gathers) → `batch::Columns` → `sql/fn_append.sql`
 //! (numbers, chains, stores) → `batch::Outcome` → the caller.
 
 mod batch;
 mod connection;
+mod deliveries;
 mod doubt;
 mod error;
+mod groups;
 mod heads;
+mod id_parts;
 mod keys;
+mod lanes;
 mod migrate;
 pub mod options;
 mod outage;
 mod partitions;
 mod patience;
+mod positions;
+mod positions_sql;
 mod read;
 mod schema;
 mod server;
+mod settle;
+mod settle_columns;
+mod settle_events;
+mod slots;
+mod subscriptions;
 mod tls;
 mod types;
 mod upkeep;

@@ -1,6 +1,7 @@
 //! What is in the log?
 
 use super::PostgresStore;
+use super::id_parts;
 use super::server::each;
 use super::types::{JsonbOut, Micros};
 use ensue_core::retention::Bounds;
@@ -167,7 +168,8 @@ impl PostgresStore {
             return Ok(Some(Found::Pending(pending(row).map_err(|error| self.misread(error))?)));
         }
         let (from, to) = millisecond(id);
-        let row = self.server.query_one(&self.sql.find_seq, &[&id.0, &from, &to, &self.hint()]).await?;
+        let row =
+            self.server.query_one(&self.sql.find_seq, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()]).await?;
         match row.get::<_, Option<i64>>(0) {
             None => Ok(None),
             Some(seq) => Ok(self.read_event(seq as Seq).await?.map(Found::Logged)),
@@ -242,16 +244,17 @@ impl Taken {
 }
 
 fn event(row: &Row) -> Result<Event, Error> {
+    let recorded_at = row.try_get::<_, Micros>(8)?.0;
     Ok(Event {
         seq: row.try_get::<_, i64>(0)? as Seq,
         prev: row.try_get::<_, Option<i64>>(1)?.map(|prev| prev as Seq),
-        id: EventId(row.try_get(2)?),
+        id: id_parts::whole(row.try_get(2)?, recorded_at),
         topic: Topic::stored(row.try_get(3)?),
         object: row.try_get::<_, Option<&str>>(4)?.map(ObjectKey::stored),
         payload: row.try_get::<_, JsonbOut>(5)?.0,
         metadata: row.try_get::<_, Option<JsonbOut>>(6)?.map_or_else(Json::empty_object, |json| json.0),
         occurred_at: row.try_get::<_, Micros>(7)?.0,
-        recorded_at: row.try_get::<_, Micros>(8)?.0,
+        recorded_at,
         to: row.try_get(9)?,
     })
 }

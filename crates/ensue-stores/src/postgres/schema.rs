@@ -3,6 +3,7 @@
 //! The SQL lives in `sql/`, one statement or function a file, written for a schema to be named. Here the name is put
 //! in, quoted so that any name is safe.
 
+use super::positions_sql::PositionsSql;
 use ensue_core::plan::KEY_WINDOW;
 
 /// The statements of all verbs, for one schema.
@@ -32,6 +33,7 @@ pub(super) struct Sql {
     pub ensure_partitions: String,
     pub detach_trimmed: String,
     pub drop_detached: String,
+    pub positions: PositionsSql,
 }
 
 impl Sql {
@@ -39,10 +41,10 @@ impl Sql {
         let sql = |template: &str| schema.fill(template);
         Self {
             append: sql(
-                "SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+                "SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
             ),
             stored: sql("SELECT * FROM {schema}.stored($1, $2, $3)"),
-            keys: sql("SELECT key, id, seq, prev FROM {schema}.keys WHERE key = ANY ($1)"),
+            keys: sql("SELECT key, id_part, seq, prev, recorded_at FROM {schema}.keys WHERE key = ANY ($1)"),
             live_keys: sql(include_str!("sql/live_keys.sql")),
             tail: sql("SELECT * FROM {schema}.log_tail($1)"),
             next_due: sql(include_str!("sql/next_due.sql")),
@@ -52,11 +54,11 @@ impl Sql {
             walk_end: sql(include_str!("sql/walk_end.sql")),
             chain: sql(include_str!("sql/chain.sql")),
             event: sql(include_str!("sql/event.sql")),
-            find_seq: sql("SELECT {schema}.find_seq($1, $2, $3, $4)"),
+            find_seq: sql("SELECT {schema}.find_seq($1, $2, $3, $4, $5)"),
             pending: sql(include_str!("sql/pending.sql")),
             pending_by_id: sql(include_str!("sql/pending_by_id.sql")),
             pending_count: sql(include_str!("sql/pending_count.sql")),
-            cancel: sql("SELECT {schema}.cancel($1, $2, $3, $4)"),
+            cancel: sql("SELECT {schema}.cancel($1, $2, $3, $4, $5)"),
             seq_before: sql("SELECT {schema}.seq_before($1, $2)"),
             bytes: sql("SELECT {schema}.log_bytes($1)"),
             trim: sql("SELECT * FROM {schema}.trim($1, $2, $3)"),
@@ -64,6 +66,7 @@ impl Sql {
             ensure_partitions: sql("SELECT {schema}.ensure_partitions($1, $2)"),
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
+            positions: PositionsSql::of(schema),
         }
     }
 }

@@ -4,7 +4,6 @@ use ensue_core::{Json, Timestamp};
 use std::error::Error;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
-use uuid::Uuid;
 
 type Fault = Box<dyn Error + Sync + Send>;
 
@@ -39,23 +38,6 @@ impl<'a> FromSql<'a> for Micros {
     }
     accepts!(TIMESTAMPTZ);
 }
-
-/// The part of an id that is not its time, as the 20 hex digits that the append function puts the time before.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct IdTailIn(pub Uuid);
-
-impl ToSql for IdTailIn {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
-        let mut digits = [0; 32];
-        out.extend_from_slice(&self.0.simple().encode_lower(&mut digits).as_bytes()[ID_TIME_DIGITS..]);
-        Ok(IsNull::No)
-    }
-    accepts!(TEXT);
-    to_sql_checked!();
-}
-
-/// How many hex digits of an id tell its time.
-pub(super) const ID_TIME_DIGITS: usize = 12;
 
 /// The version of `jsonb`'s binary form: text led by this byte.
 const JSONB_VERSION: u8 = 1;

@@ -2,6 +2,7 @@
 
 use super::PostgresStore;
 use super::error::Trouble;
+use super::id_parts;
 use super::read::{millisecond, place, rows_max};
 use super::types::Micros;
 use super::writer::TRIES_MAX;
@@ -48,7 +49,10 @@ impl PostgresStore {
         let (from, to) = millisecond(id);
         let bounds = self.bounds_now().await?;
         if self.server.query(&self.sql.pending_by_id, &[&id.0]).await?.is_empty() {
-            let row = self.server.query_one(&self.sql.find_seq, &[&id.0, &from, &to, &self.hint()]).await?;
+            let row = self
+                .server
+                .query_one(&self.sql.find_seq, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()])
+                .await?;
             let seq = row.get::<_, Option<i64>>(0);
             return Ok(seq.map_or(Cancelled::Unknown, |seq| Cancelled::AlreadyLogged(seq as Seq)));
         }
@@ -70,7 +74,7 @@ impl PostgresStore {
         let mut patience = self.server.patience();
         let row = loop {
             let client = self.server.reader().await?;
-            match client.query(&self.sql.cancel, &[&id.0, &from, &to, &self.hint()]).await {
+            match client.query(&self.sql.cancel, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()]).await {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) => {
                     *answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_postgres::{Error, Statement};
 
 /// How many calls may wait in the queue before callers wait to enter it.
@@ -27,6 +28,8 @@ pub(super) const QUEUE_MAX: usize = 4_096;
 /// How much is gathered into one commit, unless a single caller sends more.
 const GATHERED_EVENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 4 << 20;
+/// From how many events on it pays to remember them in a task of its own.
+const REMEMBERED_ASIDE_MIN: u64 = 200;
 /// How often a commit is tried while others are in the way, or while it lacks a partition.
 pub(super) const TRIES_MAX: u32 = 5;
 /// How soon after a failure to connect another is taken for certain, and how long a call that has waited for long
@@ -57,6 +60,8 @@ pub(super) struct Writer {
     tail: Seq,
     tail_at: Timestamp,
     heads: Heads,
+    /// Has `heads` and adds what was appended last.
+    remembering: Option<JoinHandle<Heads>>,
 }
 
 impl Writer {
@@ -68,8 +73,8 @@ impl Writer {
         last: Arc<AtomicU64>,
     ) -> Self {
         let heads = Heads::default();
-        let (session, unreachable_at, tail, tail_at) = (None, None, 0, Timestamp::MIN);
-        Self { server, sql, clock, partitions, last, session, unreachable_at, tail, tail_at, heads }
+        let (session, unreachable_at, tail, tail_at, remembering) = (None, None, 0, Timestamp::MIN, None);
+        Self { server, sql, clock, partitions, last, session, unreachable_at, tail, tail_at, heads, remembering }
     }
 
     /// Works until nobody can send any more and the queue is empty.
@@ -172,6 +177,10 @@ impl Writer {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             self.connect(time_left).await?;
         }
+        if let Some(remembering) = self.remembering.take() {
+            // Whatever became of it: to remember nothing is always right.
+            self.heads = remembering.await.unwrap_or_else(|_| Heads::begin_at(self.tail));
+        }
         let session = self.session.as_ref().expect("connected just above");
         let mut found = 0;
         if let Some(open) = doubt {
@@ -209,15 +218,27 @@ impl Writer {
         self.last.store(self.tail, Ordering::Relaxed);
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
         let spent: Vec<_> = calls.drain(..).zip(outcome.answers).map(|(call, answer)| call.answer(answer)).collect();
-        // Nobody waits for what we remember and let go (about 0.5 ms for 1,000 objects). But a caller that was woken here
-        // runs on this thread, and only after we have given way.
-        tokio::task::yield_now().await;
-        drop(spent);
         if outcome.before < known_tail {
             self.heads = Heads::begin_at(outcome.before);
         }
         self.heads.appended(outcome.before, self.tail);
-        outcome.chained.iter().for_each(|(object, seq)| self.heads.set(object, *seq));
+        let mut heads = std::mem::take(&mut self.heads);
+        let remember = async move {
+            for (outgoing, place) in spent.iter().flatten().zip(outcome.places) {
+                if let (Some(object), Some(seq)) = (&outgoing.entry.object, place) {
+                    heads.set(object, seq);
+                }
+            }
+            heads
+        };
+        // Nobody waits for what we remember and let go: about 0.5 ms for 1,000 objects, in which the caller can make its next
+        // batch on another thread. A little of it is done here, once the caller, who was woken on this thread, has had it.
+        if outcome.logged >= REMEMBERED_ASIDE_MIN {
+            self.remembering = Some(tokio::spawn(remember));
+        } else {
+            tokio::task::yield_now().await;
+            self.heads = remember.await;
+        }
         self.partitions.look_ahead(self.tail);
         Ok(found + outcome.logged)
     }
@@ -246,6 +267,7 @@ impl Writer {
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
+        self.remembering = None;
         self.last.store(self.tail, Ordering::Relaxed);
         self.session = Some(Session { client, append, id });
         Ok(())

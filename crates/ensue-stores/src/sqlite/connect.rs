@@ -50,7 +50,7 @@ fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT as i64)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(128);
     Ok(())
 }
 

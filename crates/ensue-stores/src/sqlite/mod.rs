@@ -13,6 +13,13 @@
 //! | Which events does an object have? | `objects.rs` |
 //! | Where do delayed events wait? | `delayed.rs` |
 //! | How is the old end of the log forgotten? | `trim.rs` |
+//! | How does the embedded store keep positions? | `positions.rs` |
+//! | Which groups are there, and where do they stand? | `groups.rs` |
+//! | What do the groups want? | `subscriptions.rs` |
+//! | Who has which slot? | `slots.rs` |
+//! | How do owners write what is done? | `settle.rs` |
+//! | Which objects stand still? | `lanes.rs` |
+//! | What became of deliveries, and what did they say? | `deliveries.rs` |
 //! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
 //! | Who else has this file open? | `lock.rs` |
@@ -23,15 +30,22 @@ mod append;
 mod commit;
 mod connect;
 mod delayed;
+mod deliveries;
 mod error;
+mod groups;
 mod heads;
+mod lanes;
 mod lock;
 mod objects;
+mod positions;
 mod queue;
 mod read;
 mod readers;
 mod replier;
 mod schema;
+mod settle;
+mod slots;
+mod subscriptions;
 mod transaction;
 mod trim;
 mod wal;
@@ -103,6 +117,7 @@ impl SqliteStore {
             let lock = lock::Lock::take(&path)?;
             let mut connection = connect::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
+            positions::take_over(&mut connection, clock())?;
             let wal = wal::WalWatch::of(&path);
             Some(Writer::start(connection, clock.clone(), window_events, Some(lock), Some(wal))?)
         };

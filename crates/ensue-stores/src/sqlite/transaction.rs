@@ -6,8 +6,10 @@
 use super::append;
 use super::heads::Heads;
 use super::objects::Unindexed;
+use super::settle;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
+use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Appended, Entry, Invalid, NewEvent, StoreError};
 use rusqlite::{Connection, TransactionState};
 use std::ops::Deref;
@@ -49,9 +51,12 @@ impl From<Invalid> for TransactionError {
 pub struct Transaction<'w> {
     changing: Changing<'w>,
     answers: Vec<Appended>,
-    /// Set when a publish failed half-way: such a transaction cannot be committed.
+    /// Set when a publish failed half-way, or a settle at all: such a transaction cannot be committed.
     failed: Option<StoreError>,
+    on_commit: Vec<OnCommit>,
 }
+
+type OnCommit = Box<dyn FnOnce()>;
 
 impl Transaction<'_> {
     /// Publishes with the commit. The answer holds once the transaction has committed.
@@ -64,6 +69,28 @@ impl Transaction<'_> {
         Ok(self.append(&NewEvent::check_all(events)?)?)
     }
 
+    /// Settles a delivery with the commit, so that your statements count exactly once: they are stored together with the
+    /// moved position, or neither is. With an error the transaction cannot be committed any more: the slot may be
+    /// somebody else's by now, and then so is the work.
+    pub fn settle(&mut self, change: &SlotChange) -> Result<Vec<Appended>, TransactionError> {
+        let settled = settle::settle(&mut self.changing, std::slice::from_ref(change));
+        let error = match settled.map(|mut answers| answers.remove(0)) {
+            Ok(Settled::Done(appended)) => {
+                self.answers.extend(&appended);
+                return Ok(appended);
+            }
+            Ok(Settled::FenceLost) => fence_lost(change),
+            Ok(Settled::Refused(error)) | Err(error) => error,
+        };
+        self.failed = Some(error.clone());
+        Err(error.into())
+    }
+
+    /// Calls this once the transaction is on disk, on the writer's thread: keep it short.
+    pub fn on_commit(&mut self, call: impl FnOnce() + 'static) {
+        self.on_commit.push(Box::new(call));
+    }
+
     fn append(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, StoreError> {
         let appended = self.changing.append(batch);
         match &appended {
@@ -73,6 +100,15 @@ impl Transaction<'_> {
         }
         appended
     }
+}
+
+fn fence_lost(change: &SlotChange) -> StoreError {
+    StoreError::Conflict(format!(
+        "the group `{}` goes on elsewhere: its slot {} is not held under fence {} any more, because it was taken over, moved or \
+         deleted, or its reader's lease has passed. Nothing of this transaction is stored: drop the work, whoever has the \
+         slot now does it",
+        change.group, change.slot, change.fence
+    ))
 }
 
 impl Deref for Transaction<'_> {
@@ -89,10 +125,14 @@ pub(super) fn run<T>(
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
 ) -> Result<(T, Vec<Appended>), TransactionError> {
     let mut why_not = None;
+    let mut calls = Vec::new();
     let result = writing.change(|changing| {
-        let mut transaction = Transaction { changing: Changing { writing: changing.writing }, answers: Vec::new(), failed: None };
+        let changing_mine = Changing { writing: changing.writing };
+        let (answers, on_commit) = (Vec::new(), Vec::new());
+        let mut transaction = Transaction { changing: changing_mine, answers, failed: None, on_commit };
         let worked = catch_unwind(AssertUnwindSafe(|| work(&mut transaction)));
-        let Transaction { answers, failed, .. } = transaction;
+        let Transaction { answers, failed, on_commit, .. } = transaction;
+        calls = on_commit;
         let outcome = match (worked, &failed) {
             (Ok(Ok(_)), Some(error)) => Err(TransactionError::Store(error.clone())),
             (Ok(Ok(_)), None) if changing.writing.connection().is_autocommit() => Err(TransactionError::RolledBack(
@@ -115,7 +155,10 @@ pub(super) fn run<T>(
         }
     });
     match (result, why_not) {
-        (Ok(done), _) => Ok(done),
+        (Ok(done), _) => {
+            calls.into_iter().for_each(|call| call());
+            Ok(done)
+        }
         (Err(_), Some(error)) => Err(error),
         (Err(error), None) => Err(TransactionError::Store(error)),
     }

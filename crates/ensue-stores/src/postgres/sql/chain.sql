@@ -1,5 +1,5 @@
 -- The events of object $1 before $2, newest first, at most $3, cut at about $4 bytes as in read_range.sql.
-SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
+SELECT p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription
 FROM (
     SELECT e.*, coalesce(sum(

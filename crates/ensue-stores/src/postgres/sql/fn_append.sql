@@ -5,25 +5,31 @@
 --
 -- Arrays are parallel, one element for each entry, in the order of arrival; an array is null when all its elements
 -- would be. Answers are parallel to them.
---   p_id_tails    the last 20 hex digits of the id; the first 12 are the milliseconds of recorded_at
+--   p_id_parts    the ids without their time, which is recorded_at's: see tables.sql
+--   p_topic       the topic of all entries, or null: then p_topics has them
 --   p_payloads    as text: made jsonb where the row is built. As jsonb[], parsed while the call is read, about 0.4 ms
 --                 more for 1,000 events, by profile
 --   p_back        how many entries back the preceding entry of the same object is, or null
 --   p_heads       the newest event of the object as the caller remembers it, good up to p_heads_at: only what came
 --                 after that is looked up. With p_heads_at at the very end nothing is.
---   p_known_to    the smallest of p_heads_at where it matters; 0 if the head of some object is not known
+--   p_known_to    the smallest of p_heads_at where it matters; 0 if the head of some object is not known. If they are
+--                 all the same, p_heads_at is null
 --   p_callers     whose entry it is: a caller with a key that was used for another event is left out whole
 -- The paths without p_callers are for batches without keys and delays: there the caller can derive every number from
 -- o_tail, and only what was looked up needs an answer, o_prevs.
 --
--- Measured inside the server, two cores shared with other work, 1,000 events of 200 bytes a call, without the commit:
---   5.4 ms without objects; 10.2 ms over 10,000 objects whose heads are known; 17 ms where each is looked up.
---   The index of objects is about 4 ms of that; it would be 5 on (object, seq), and 6 with keys of 36 bytes.
---   Beside a plain INSERT of the same rows (7.9 ms in that run): 8.5 ms. Making ids from text is 0.6 ms of it.
+-- Measured on two cores shared with other work, processor time of the server for 1,000 events of 200 bytes, lower
+-- quartile of 240 calls in turns:
+--   5.3 ms without objects, as much as a plain INSERT of the same rows; 6.0 with ids made here from text; one topic
+--   instead of an array of 1,000 saves less than 0.1; payloads as jsonb[] cost 0.6 more.
+--   9 to 10 ms over 10,000 objects whose heads are known. The index of objects is all of the difference, mostly cache
+--   misses in its pages: 2 to 3 ms while a partition is new, 5.7 when it has a million. Neither rows sorted by hash, nor a
+--   stored hash, nor a hash of 4 bytes changes it; one key of 8 bytes for both columns saves 0.5, but has no order that
+--   the planner could use across partitions.
 --   Arrays opened in the select list instead of `FROM unnest(…)`, which first writes all rows to a tuplestore: 0.2 ms.
 CREATE FUNCTION {schema}.append(
     p_now timestamptz, p_hint bigint,
-    p_id_tails text[], p_topics text[], p_payloads text[],
+    p_id_parts uuid[], p_topic text, p_topics text[], p_payloads text[],
     p_metadata text[], p_occurred_at timestamptz[], p_to uuid[],
     p_objects text[], p_back int[], p_heads bigint[], p_heads_at bigint[], p_known_to bigint,
     p_callers int[], p_keys text[], p_fingerprints bytea[], p_not_before timestamptz[],
@@ -34,8 +40,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_id_head text;
-    v_count bigint := cardinality(p_topics);
+    v_count bigint := cardinality(p_id_parts);
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
@@ -48,15 +53,14 @@ BEGIN
         p_heads_at := NULL;
         p_known_to := -1;
     END IF;
-    v_id_head := right(lpad(to_hex(trunc(extract(epoch FROM o_recorded_at) * 1000)::bigint), 12, '0'), 12);
 
     IF p_callers IS NULL AND p_objects IS NULL THEN
         INSERT INTO {schema}.events
-            (seq, recorded_at, occurred_at, id, to_subscription, topic, payload, metadata)
-        SELECT o_tail + b.n, o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
-            b.topic, b.payload::jsonb, b.metadata::jsonb
+            (seq, recorded_at, occurred_at, id_part, to_subscription, topic, payload, metadata)
+        SELECT o_tail + b.n, o_recorded_at, b.occurred_at, b.id_part, b.to_subscription,
+            coalesce(b.topic, p_topic), b.payload::jsonb, b.metadata::jsonb
         FROM (
-            SELECT generate_series(1, v_count) AS n, unnest(p_id_tails) AS id_tail, unnest(p_topics) AS topic,
+            SELECT generate_series(1, v_count) AS n, unnest(p_id_parts) AS id_part, unnest(p_topics) AS topic,
                 unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata, unnest(p_occurred_at) AS occurred_at,
                 unnest(p_to) AS to_subscription
         ) b;
@@ -68,13 +72,13 @@ BEGIN
         -- `prev` too, from o_trimmed_to. Without the subquery and RETURNING of the next path: 0.2 to 1 ms less for
         -- 1,000 events.
         INSERT INTO {schema}.events
-            (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
+            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
         SELECT o_tail + b.n,
             CASE WHEN b.back IS NOT NULL THEN o_tail + b.n - b.back WHEN b.head > o_trimmed_to THEN b.head END,
-            o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
-            b.topic, b.object, b.payload::jsonb, b.metadata::jsonb
+            o_recorded_at, b.occurred_at, b.id_part, b.to_subscription,
+            coalesce(b.topic, p_topic), b.object, b.payload::jsonb, b.metadata::jsonb
         FROM (
-            SELECT generate_series(1, v_count) AS n, unnest(p_id_tails) AS id_tail, unnest(p_topics) AS topic,
+            SELECT generate_series(1, v_count) AS n, unnest(p_id_parts) AS id_part, unnest(p_topics) AS topic,
                 unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata, unnest(p_occurred_at) AS occurred_at,
                 unnest(p_to) AS to_subscription, unnest(p_objects) AS object, unnest(p_back) AS back,
                 unnest(p_heads) AS head
@@ -87,24 +91,24 @@ BEGIN
         -- caller's head is still the newest.
         WITH stored AS (
             INSERT INTO {schema}.events
-                (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
+                (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
             SELECT o_tail + b.n,
                 CASE
                     WHEN b.object IS NULL THEN NULL
                     WHEN b.back IS NOT NULL THEN o_tail + b.n - b.back
-                    WHEN b.head_at >= o_tail THEN CASE WHEN b.head > o_trimmed_to THEN b.head END
+                    WHEN coalesce(b.head_at, p_known_to) >= o_tail THEN CASE WHEN b.head > o_trimmed_to THEN b.head END
                     ELSE coalesce(
                         (SELECT e.seq FROM {schema}.events e
                          WHERE hashtextextended(e.object, 0) = hashtextextended(b.object, 0) AND e.object = b.object
-                            AND e.seq > greatest(b.head_at, o_trimmed_to)
+                            AND e.seq > greatest(coalesce(b.head_at, p_known_to), o_trimmed_to)
                          ORDER BY e.seq DESC LIMIT 1),
                         CASE WHEN b.head > o_trimmed_to THEN b.head END)
                 END,
-                o_recorded_at, b.occurred_at, (v_id_head || b.id_tail)::uuid, b.to_subscription,
-                b.topic, b.object, b.payload::jsonb, b.metadata::jsonb
-            FROM unnest(p_id_tails, p_topics, p_payloads, p_metadata, p_occurred_at, p_to,
+                o_recorded_at, b.occurred_at, b.id_part, b.to_subscription,
+                coalesce(b.topic, p_topic), b.object, b.payload::jsonb, b.metadata::jsonb
+            FROM unnest(p_id_parts, p_topics, p_payloads, p_metadata, p_occurred_at, p_to,
                         p_objects, p_back, p_heads, p_heads_at) WITH ORDINALITY
-                AS b(id_tail, topic, payload, metadata, occurred_at, to_subscription, object, back, head, head_at, n)
+                AS b(id_part, topic, payload, metadata, occurred_at, to_subscription, object, back, head, head_at, n)
             RETURNING prev
         )
         -- RETURNING keeps the order in which the rows were inserted, which is the order of the arrays.
@@ -114,11 +118,11 @@ BEGIN
 
     -- Keys and delays: every entry goes through the same chain of window functions, without a join.
     WITH batch AS (
-        SELECT b.*, k.id AS key_id, k.seq AS key_seq, k.prev AS key_prev,
+        SELECT b.*, {schema}.event_id(k.id_part, k.recorded_at) AS key_id, k.seq AS key_seq, k.prev AS key_prev,
             coalesce(k.fingerprint <> b.fingerprint, false) AS conflict
-        FROM unnest(p_id_tails, p_topics, p_payloads, p_metadata, p_occurred_at, p_to, p_objects, p_heads, p_heads_at,
+        FROM unnest(p_id_parts, p_topics, p_payloads, p_metadata, p_occurred_at, p_to, p_objects, p_heads, p_heads_at,
                     p_callers, p_keys, p_fingerprints, p_not_before) WITH ORDINALITY
-            AS b(id_tail, topic, payload, metadata, occurred_at, to_subscription, object, head, head_at,
+            AS b(id_part, topic, payload, metadata, occurred_at, to_subscription, object, head, head_at,
                  caller, key, fingerprint, not_before, n)
         LEFT JOIN LATERAL (
             SELECT * FROM {schema}.keys known
@@ -135,35 +139,34 @@ BEGIN
     ), chained AS MATERIALIZED (
         SELECT c.*, CASE WHEN c.is_logged AND c.object IS NOT NULL THEN coalesce(
                 max(c.seq) OVER (PARTITION BY c.object ORDER BY c.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-                CASE WHEN c.head_at >= o_tail THEN CASE WHEN c.head > o_trimmed_to THEN c.head END
+                CASE WHEN coalesce(c.head_at, p_known_to) >= o_tail THEN CASE WHEN c.head > o_trimmed_to THEN c.head END
                 ELSE coalesce(
                     (SELECT e.seq FROM {schema}.events e
                      WHERE hashtextextended(e.object, 0) = hashtextextended(c.object, 0) AND e.object = c.object
-                        AND e.seq > greatest(c.head_at, o_trimmed_to)
+                        AND e.seq > greatest(coalesce(c.head_at, p_known_to), o_trimmed_to)
                      ORDER BY e.seq DESC LIMIT 1),
                     CASE WHEN c.head > o_trimmed_to THEN c.head END)
-                END) END AS prev,
-            CASE WHEN c.is_new THEN (v_id_head || c.id_tail)::uuid END AS id
+                END) END AS prev
         FROM numbered c
     ), logged AS (
         INSERT INTO {schema}.events
-            (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
-        SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id, c.to_subscription,
-            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb
+            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
+        SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id_part, c.to_subscription,
+            coalesce(c.topic, p_topic), c.object, c.payload::jsonb, c.metadata::jsonb
         FROM chained c WHERE c.is_logged
     ), delayed AS (
         INSERT INTO {schema}.delayed
             (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
-        SELECT c.not_before, coalesce(c.occurred_at, o_recorded_at), c.id, c.to_subscription,
-            c.topic, c.object, c.payload::jsonb, c.metadata::jsonb, c.key
+        SELECT c.not_before, coalesce(c.occurred_at, o_recorded_at), {schema}.event_id(c.id_part, o_recorded_at),
+            c.to_subscription, coalesce(c.topic, p_topic), c.object, c.payload::jsonb, c.metadata::jsonb, c.key
         FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.n
     ), keyed AS (
         -- A key whose window has passed counts as absent: its row is written over.
-        INSERT INTO {schema}.keys AS known (key, fingerprint, id, seq, prev, recorded_at)
-        SELECT c.key, c.fingerprint, c.id, c.seq, c.prev, o_recorded_at
+        INSERT INTO {schema}.keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
+        SELECT c.key, c.fingerprint, c.id_part, c.seq, c.prev, o_recorded_at
         FROM chained c WHERE c.is_new AND c.key IS NOT NULL
-        ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id = excluded.id, seq = excluded.seq,
-            prev = excluded.prev, recorded_at = excluded.recorded_at
+        ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
+            seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
     )
     SELECT array_agg(coalesce(c.prev, c.key_prev) ORDER BY c.n), array_agg(coalesce(c.seq, c.key_seq) ORDER BY c.n),
         array_agg(c.key_id ORDER BY c.n), array_agg(c.conflict ORDER BY c.n)

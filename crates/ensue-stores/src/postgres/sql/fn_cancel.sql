@@ -1,6 +1,6 @@
 -- Cancels a delayed event. Under the lock of the log: a release that has read the row would log it all the same.
 -- Answers 0 if it was pending and is gone, its seq if it is in the log, null if there is no such event.
-CREATE FUNCTION {schema}.cancel(p_id uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
+CREATE FUNCTION {schema}.cancel(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
@@ -10,9 +10,9 @@ BEGIN
     DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL RETURNING d.key INTO v_key;
     IF FOUND THEN
         -- Who sends it again under the same key means it.
-        DELETE FROM {schema}.keys k WHERE k.key = v_key AND k.id = p_id;
+        DELETE FROM {schema}.keys k WHERE k.key = v_key AND k.id_part = p_part;
         RETURN 0;
     END IF;
-    RETURN {schema}.find_seq(p_id, p_from, p_to, p_hint);
+    RETURN {schema}.find_seq(p_id, p_part, p_from, p_to, p_hint);
 END
 $body$;

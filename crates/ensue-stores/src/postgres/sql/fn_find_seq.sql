@@ -1,6 +1,7 @@
 -- Where in the log is the event with this id? Its id tells the millisecond in which it was recorded (null otherwise),
--- a delayed one left its seq in `delayed`.
-CREATE FUNCTION {schema}.find_seq(p_id uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
+-- a delayed one left its seq in `delayed`. `p_part` is the id without its time, as the
+-- log has it.
+CREATE FUNCTION {schema}.find_seq(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -16,7 +17,7 @@ BEGIN
     v_after := {schema}.seq_before(p_from, p_hint);
     v_until := {schema}.seq_before(p_to, p_hint);
     SELECT e.seq INTO v_seq FROM {schema}.events e
-    WHERE e.seq > v_after AND e.seq <= v_until AND e.id = p_id ORDER BY e.seq LIMIT 1;
+    WHERE e.seq > v_after AND e.seq <= v_until AND e.id_part = p_part ORDER BY e.seq LIMIT 1;
     RETURN v_seq;
 END
 $body$;

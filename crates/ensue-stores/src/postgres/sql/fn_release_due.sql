@@ -44,7 +44,7 @@ BEGIN
         FROM due d
     ), logged AS (
         INSERT INTO {schema}.events
-            (seq, prev, recorded_at, occurred_at, id, to_subscription, topic, object, payload, metadata)
+            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
         SELECT c.place, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription,
             c.topic, c.object, c.payload, c.metadata
         FROM chained c

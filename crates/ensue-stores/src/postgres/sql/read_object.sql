@@ -1,5 +1,5 @@
 -- A page of one object: of its events in ($1, $2] the first $6 are looked at; otherwise as read_range.sql.
-SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
+SELECT p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
 FROM (
     SELECT e.*, coalesce(sum(

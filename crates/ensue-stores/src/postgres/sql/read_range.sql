@@ -4,7 +4,7 @@
 -- the first row), and `more_follow` on the last row tells of the cut. The reader still counts for itself, as text has
 -- blanks here that it drops; without the sum, a log of large events would be sent again for every page: 1,000
 -- events of 1 MiB for a page that holds four.
-SELECT p.seq, p.prev, p.id, p.topic, p.object, p.payload, p.metadata,
+SELECT p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
 FROM (
     SELECT e.*, coalesce(sum(

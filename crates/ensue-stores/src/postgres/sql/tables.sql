@@ -4,8 +4,13 @@
 -- heads would be updated with every append, and each version of such a row slows the next append down for as long as
 -- somebody holds a snapshot; insert-only stays flat. It has one index beside its primary key, on a hash of the object
 -- and seq, which finds the predecessor of an event and reads the chain of an object; who uses it compares the object
--- too. On the object itself it would cost a fifth more for keys of 10 bytes, half more for 36, and be up to twice as large. There is no index on `id`: an id tells its time,
--- and `recorded_at` never decreases along `seq`, so that a binary search finds it.
+-- too. On the object itself it would cost a fifth more for keys of 10 bytes, half more for 36, and be up to twice as large.
+-- No two of its entries are equal, so that Postgres is told not to look for those when a page is full. There is no index
+-- on ids: an id tells its time, and `recorded_at` never decreases along `seq`, so that a binary search finds it.
+--
+-- `id_part` is an id without what `recorded_at` tells already: the bits of the time and the version are 0. An event whose
+-- id has a time of its own (it was delayed) has the whole id there. `event_id(id_part, recorded_at)` is the id in both
+-- cases. So nothing is computed for an id while the log is locked (docs/decisions/007).
 --
 -- Two columns are null in the common case to save room: `occurred_at` when it equals `recorded_at`, `metadata` when
 -- it is `{}`. The columns of fixed length come first, so that none is padded.
@@ -14,7 +19,7 @@ CREATE TABLE {schema}.events (
     prev bigint,
     recorded_at timestamptz NOT NULL,
     occurred_at timestamptz,
-    id uuid NOT NULL,
+    id_part uuid NOT NULL,
     to_subscription uuid,
     topic text COLLATE "C" NOT NULL,
     object text COLLATE "C",
@@ -23,7 +28,8 @@ CREATE TABLE {schema}.events (
     PRIMARY KEY (seq)
 ) PARTITION BY RANGE (seq);
 
-CREATE INDEX events_object ON {schema}.events (hashtextextended(object, 0), seq) WHERE object IS NOT NULL;
+CREATE INDEX events_object ON {schema}.events (hashtextextended(object, 0), seq)
+    WITH (deduplicate_items = off) WHERE object IS NOT NULL;
 
 -- Which places each partition holds: [from_seq, to_seq). A detached one waits to be dropped.
 CREATE TABLE {schema}.partitions (
@@ -62,7 +68,7 @@ CREATE INDEX delayed_seq ON {schema}.delayed (seq) WHERE seq IS NOT NULL;
 CREATE TABLE {schema}.keys (
     key text COLLATE "C" PRIMARY KEY,
     fingerprint bytea NOT NULL,
-    id uuid NOT NULL,
+    id_part uuid NOT NULL, -- of the id whose time is `recorded_at`
     seq bigint,
     prev bigint,
     recorded_at timestamptz NOT NULL

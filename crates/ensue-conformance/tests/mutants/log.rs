@@ -1,51 +1,10 @@
-//! Do the suite and the comparison with the model find an engine that is wrong?
-//!
-//! Each mutant is a model with one fault of a kind that real engines have; both must find it.
+//! What is wrong with how a mutant keeps the log?
 
+use super::{Fault, Mutant};
 use async_trait::async_trait;
-use ensue_conformance::model::ModelFactory;
-use ensue_conformance::suite::{behaviours, block_on};
-use ensue_conformance::{Clock, Factory, Place, random};
 use ensue_core::retention::Bounds;
-use ensue_core::store::{Cancelled, Page, Read, Released, SharedStore};
+use ensue_core::store::{Cancelled, Page, Read, Released};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
-use std::sync::Arc;
-
-/// What is wrong with a mutant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    None,
-    ForgetsPrev,
-    ReadsTopicsByText,
-    ReleasesInOrderOfIds,
-    CancelsTwice,
-    TrimsOneTooMany,
-    LosesTheEndOfAPage,
-    FindsNothingDelayed,
-    TimeBeforeIncludesTheTime,
-}
-
-struct Mutant {
-    inner: SharedStore,
-    fault: Fault,
-}
-
-struct MutantFactory(Fault);
-struct MutantPlace(Box<dyn Place>, Fault);
-
-#[async_trait]
-impl Factory for MutantFactory {
-    async fn make(&self) -> Box<dyn Place> {
-        Box::new(MutantPlace(ModelFactory.make().await, self.0))
-    }
-}
-
-#[async_trait]
-impl Place for MutantPlace {
-    async fn open(&self, clock: Clock) -> SharedStore {
-        Arc::new(Mutant { inner: self.0.open(clock).await, fault: self.1 })
-    }
-}
 
 #[async_trait]
 impl Store for Mutant {
@@ -110,6 +69,7 @@ impl Store for Mutant {
     async fn pending_count(&self) -> Result<u64, StoreError> {
         self.inner.pending_count().await
     }
+
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
         Ok(match self.inner.cancel(id).await? {
             Cancelled::Unknown if self.fault == Fault::CancelsTwice => Cancelled::Gone,
@@ -149,39 +109,5 @@ impl Store for Mutant {
 
     async fn close(&self) {
         self.inner.close().await;
-    }
-}
-
-#[test]
-fn the_model_agrees_with_itself() {
-    random::compare(&MutantFactory(Fault::None), 300);
-}
-
-const FAULTS: [Fault; 8] = [
-    Fault::ForgetsPrev,
-    Fault::ReadsTopicsByText,
-    Fault::ReleasesInOrderOfIds,
-    Fault::CancelsTwice,
-    Fault::TrimsOneTooMany,
-    Fault::LosesTheEndOfAPage,
-    Fault::FindsNothingDelayed,
-    Fault::TimeBeforeIncludesTheTime,
-];
-
-#[test]
-fn the_comparison_finds_every_mutant() {
-    for fault in FAULTS {
-        let found = std::panic::catch_unwind(|| random::compare(&MutantFactory(fault), 2_000)).is_err();
-        assert!(found, "the comparison does not see {fault:?}");
-    }
-}
-
-#[test]
-fn the_suite_finds_every_mutant() {
-    for fault in FAULTS {
-        let found = behaviours()
-            .iter()
-            .any(|behaviour| std::panic::catch_unwind(|| block_on((behaviour.run)(&MutantFactory(fault)))).is_err());
-        assert!(found, "no behaviour of the suite sees {fault:?}");
     }
 }

@@ -1,0 +1,124 @@
+//! Which SQL keeps groups and all that is known of them?
+
+use super::schema::Schema;
+
+/// What leads to the version of the schema that has groups.
+pub(super) const MIGRATION: &[&str] = &[
+    include_str!("sql/positions_tables.sql"),
+    include_str!("sql/fn_elapsed.sql"),
+    include_str!("sql/fn_served_at.sql"),
+    include_str!("sql/fn_tell_members.sql"),
+    include_str!("sql/fn_group_make.sql"),
+    include_str!("sql/fn_group_delete.sql"),
+    include_str!("sql/fn_group_sweep.sql"),
+    include_str!("sql/fn_group_seek.sql"),
+    include_str!("sql/fn_subscription_make.sql"),
+    include_str!("sql/fn_subscription_delete.sql"),
+    include_str!("sql/fn_subscriptions_expire.sql"),
+    include_str!("sql/fn_members_forget.sql"),
+    include_str!("sql/fn_slots_acquire.sql"),
+    include_str!("sql/fn_slots_release.sql"),
+    include_str!("sql/fn_member_leave.sql"),
+    include_str!("sql/fn_settle_append.sql"),
+    include_str!("sql/fn_settle_events.sql"),
+    include_str!("sql/fn_settle_lanes.sql"),
+    include_str!("sql/fn_settle_deliveries.sql"),
+    include_str!("sql/fn_settle_lines.sql"),
+    include_str!("sql/fn_slots_settle.sql"),
+    include_str!("sql/fn_lane_ask.sql"),
+    include_str!("sql/fn_deliveries_purge.sql"),
+];
+
+/// What is told of a lane.
+const LANE: &str = "SELECT g.name, l.slot, l.key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven, \
+                    l.since, l.ask FROM {schema}.lanes l JOIN {schema}.groups g ON g.id = l.group_id";
+
+/// The statements of the verbs of `Positions`, for one schema.
+#[derive(Debug)]
+pub(super) struct PositionsSql {
+    pub group_make: String,
+    pub group: String,
+    pub groups: String,
+    pub group_delete: String,
+    pub group_sweep: String,
+    pub group_seek: String,
+    pub subscribe: String,
+    pub unsubscribe: String,
+    pub touch: String,
+    pub subscriptions: String,
+    pub expire_subscriptions: String,
+    pub acquire: String,
+    pub renew: String,
+    pub release: String,
+    pub leave: String,
+    pub settle: String,
+    pub lanes_of_slots: String,
+    pub lanes_stuck: String,
+    pub lanes_stuck_of_group: String,
+    pub lanes_of_object: String,
+    pub lane: String,
+    pub lanes_asked: String,
+    pub ask_lane: String,
+    pub deliveries: String,
+    pub lines: String,
+    pub purge_deliveries: String,
+}
+
+impl PositionsSql {
+    pub fn of(schema: &Schema) -> Self {
+        let sql = |template: &str| schema.fill(template);
+        // The filled-in name of the schema could look like the placeholder, so that is replaced first.
+        let groups = |which: &str| sql(&include_str!("sql/groups.sql").replace("{which_groups}", which));
+        let lanes = |rest: &str| sql(&format!("{LANE} {rest}"));
+        let asked = "SELECT g.name, l.slot, l.key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven, \
+                     l.since, l.ask FROM {schema}.lane_ask($1, $2, $3) l JOIN {schema}.groups g ON g.id = l.group_id";
+        Self {
+            group_make: sql(&function("group_make", 8)),
+            group: groups("WHERE g.name = $2"),
+            groups: groups(""),
+            group_delete: sql(&function("group_delete", 1)),
+            group_sweep: sql(&function("group_sweep", 1)),
+            group_seek: sql(&function("group_seek", 4)),
+            subscribe: sql("SELECT id, topic, condition, params, expires_in, created_at, touched_at, created_after \
+                 FROM {schema}.subscription_make($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+            unsubscribe: sql(&function("subscription_delete", 3)),
+            touch: sql(include_str!("sql/subscription_touch.sql")),
+            subscriptions: sql(include_str!("sql/subscriptions.sql")),
+            expire_subscriptions: sql(&function("subscriptions_expire", 2)),
+            acquire: sql(&function("slots_acquire", 8)),
+            renew: sql(include_str!("sql/renew.sql")),
+            release: sql(&function("slots_release", 4)),
+            leave: sql(&function("member_leave", 2)),
+            settle: sql(&function("slots_settle", 44)),
+            lanes_of_slots: lanes(
+                "WHERE g.name = $1 AND l.slot = ANY ($2) AND l.key > coalesce($3::text, '') ORDER BY l.key LIMIT $4",
+            ),
+            lanes_stuck: lanes("WHERE l.state IN ('held', 'dead') ORDER BY l.since, l.key, g.name LIMIT $1"),
+            lanes_stuck_of_group: lanes(
+                "WHERE l.state IN ('held', 'dead') AND g.name = $1 ORDER BY l.since, l.key LIMIT $2",
+            ),
+            lanes_of_object: lanes("WHERE l.key = $1 ORDER BY g.name LIMIT $2"),
+            lane: lanes("WHERE g.name = $1 AND l.key = $2 LIMIT $3"),
+            lanes_asked: lanes(
+                "JOIN {schema}.slots s ON s.group_id = l.group_id AND s.slot = l.slot \
+                 WHERE s.owner = $1 AND l.ask IS NOT NULL ORDER BY g.name, l.key LIMIT $2",
+            ),
+            ask_lane: sql(asked),
+            deliveries: sql(
+                "SELECT g.name, d.seq, d.object, d.state, d.attempts, d.error, d.started_at, d.finished_at \
+                 FROM {schema}.deliveries d JOIN {schema}.groups g ON g.id = d.group_id \
+                 WHERE d.seq = $1 ORDER BY g.name",
+            ),
+            lines: sql("SELECT l.seq, l.attempt, l.at, l.level, l.message \
+                 FROM {schema}.groups g JOIN {schema}.delivery_lines l ON l.group_id = g.id \
+                 WHERE g.name = $1 AND l.seq = $2 ORDER BY l.nth OFFSET $3 LIMIT $4"),
+            purge_deliveries: sql(&function("deliveries_purge", 3)),
+        }
+    }
+}
+
+/// A call of a function with so many parameters.
+fn function(name: &str, params: usize) -> String {
+    let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
+    format!("SELECT * FROM {{schema}}.{name}({})", params.join(", "))
+}

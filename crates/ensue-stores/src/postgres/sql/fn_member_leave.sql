@@ -1,0 +1,11 @@
+-- Gives every slot of a member back, cleanly, and forgets the member.
+CREATE FUNCTION {schema}.member_leave(p_now timestamptz, p_member uuid) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    PERFORM 1 FROM {schema}.slots s WHERE s.owner = p_member ORDER BY s.group_id, s.slot FOR UPDATE;
+    UPDATE {schema}.slots s
+    SET owner = NULL, vanished = 0, served_at = greatest(s.served_at, coalesce(p_now, clock_timestamp()))
+    WHERE s.owner = p_member;
+    DELETE FROM {schema}.members m WHERE m.id = p_member;
+END
+$body$;

@@ -1,0 +1,184 @@
+//! How does the embedded store keep positions?
+//!
+//! Each verb is one turn at the writer, or one look that holds up nobody; what it does is in the file of its noun.
+
+use super::writer::Changing;
+use super::{SqliteStore, deliveries, error, groups, lanes, schema, settle, slots, subscriptions};
+use async_trait::async_trait;
+use ensue_core::event::whole_microseconds;
+use ensue_core::positions::{
+    Acquire, Acquired, Ask, Delivery, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, NewGroup, NewSubscription,
+    Positions, Renewed, Settled, SlotChange, SlotNumber, SubscriptionState,
+};
+use ensue_core::{GroupName, Seq, StoreError, Timestamp};
+use jiff::SignedDuration;
+use rusqlite::{Connection, TransactionBehavior};
+use uuid::Uuid;
+
+impl Changing<'_> {
+    /// The clock as it is: what is not of the log does not follow its times.
+    pub fn now(&self) -> Timestamp {
+        whole_microseconds(self.clock())
+    }
+}
+
+/// Puts positions in order that another process has left, before anybody uses them.
+pub(super) fn take_over(connection: &mut Connection, clock: Timestamp) -> Result<(), StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
+    slots::forget_processes(&transaction, whole_microseconds(clock))
+        .and_then(|()| groups::sweep_all(&transaction))
+        .and_then(|()| transaction.commit())
+        .map_err(error::of_write)
+}
+
+impl SqliteStore {
+    fn positions_now(&self) -> Timestamp {
+        whole_microseconds((self.clock)())
+    }
+
+    /// Looks at positions. A file that an older Ensue wrote, and that is only looked at, has none yet.
+    async fn look_at_positions<T, F>(&self, look: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let may_be_old = self.writer.is_none();
+        let looked = self.look(move |connection| {
+            let is_old = may_be_old && !schema::has_positions(connection)?;
+            if is_old { Ok(None) } else { look(connection).map(Some) }
+        });
+        looked.await?.ok_or_else(|| {
+            StoreError::Schema(
+                "this file was written by an older Ensue, which had no groups: open it once for writing, for example with \
+                 `ensue serve`, then look again"
+                    .into(),
+            )
+        })
+    }
+
+    /// Makes a change in a turn of its own.
+    async fn change<T, F>(&self, change: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.writer()?.run(move |writing| writing.change(change)).await?
+    }
+}
+
+#[async_trait]
+impl Positions for SqliteStore {
+    fn handler_slots(&self) -> u16 {
+        1
+    }
+
+    async fn create_group(&self, group: NewGroup) -> Result<(GroupState, bool), StoreError> {
+        self.change(move |changing| groups::create(changing, &group)).await
+    }
+
+    async fn group(&self, name: &GroupName) -> Result<Option<GroupState>, StoreError> {
+        let (name, now) = (name.clone(), self.positions_now());
+        self.look_at_positions(move |connection| groups::group(connection, &name, now)).await
+    }
+
+    async fn groups(&self) -> Result<Vec<GroupState>, StoreError> {
+        let now = self.positions_now();
+        self.look_at_positions(move |connection| groups::groups(connection, now)).await
+    }
+
+    async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
+        let name = name.clone();
+        let there = self.change(move |changing| groups::forget(changing, &name)).await?;
+        // Also what an earlier call left because its caller did not wait.
+        while self.change(groups::sweep).await? {}
+        Ok(there)
+    }
+
+    async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        let name = name.clone();
+        self.change(move |changing| groups::seek(changing, &name, to)).await
+    }
+
+    async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
+        self.change(move |changing| subscriptions::subscribe(changing, &new)).await
+    }
+
+    async fn unsubscribe(&self, group: &GroupName, id: Uuid) -> Result<bool, StoreError> {
+        let group = group.clone();
+        self.change(move |changing| subscriptions::unsubscribe(changing, &group, id)).await
+    }
+
+    async fn touch(&self, group: &GroupName, id: Uuid) -> Result<Option<SubscriptionState>, StoreError> {
+        let group = group.clone();
+        self.change(move |changing| subscriptions::touch(changing, &group, id)).await
+    }
+
+    async fn subscriptions(
+        &self,
+        group: &GroupName,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<SubscriptionState>, StoreError> {
+        let (group, now) = (group.clone(), self.positions_now());
+        self.look_at_positions(move |connection| subscriptions::subscriptions(connection, &group, after, limit, now))
+            .await
+    }
+
+    async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {
+        let now = self.positions_now();
+        // Looked at from a reader first: an idle system takes no write lock.
+        if !self.look_at_positions(move |connection| subscriptions::any_expired(connection, now)).await? {
+            return Ok(0);
+        }
+        self.change(move |changing| subscriptions::expire(changing, limit)).await
+    }
+
+    async fn acquire(&self, acquire: Acquire) -> Result<Option<Acquired>, StoreError> {
+        self.change(move |changing| slots::acquire(changing, &acquire)).await
+    }
+
+    async fn renew(&self, member: Uuid, lease: SignedDuration) -> Result<Option<Renewed>, StoreError> {
+        self.change(move |changing| slots::renew(changing, member, lease)).await
+    }
+
+    async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
+        let (group, slots) = (group.clone(), slots.to_vec());
+        self.change(move |changing| slots::release(changing, member, &group, &slots)).await
+    }
+
+    async fn leave(&self, member: Uuid) -> Result<(), StoreError> {
+        self.change(move |changing| slots::leave(changing, member)).await
+    }
+
+    async fn settle(&self, changes: Vec<SlotChange>) -> Result<Vec<Settled>, StoreError> {
+        self.change(move |changing| settle::settle(changing, &changes)).await
+    }
+
+    async fn lanes(&self, query: LaneQuery, limit: usize) -> Result<Vec<LaneRow>, StoreError> {
+        self.look_at_positions(move |connection| lanes::lanes(connection, &query, limit)).await
+    }
+
+    async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError> {
+        let (group, key) = (group.clone(), key.clone());
+        self.change(move |changing| lanes::ask(changing, &group, &key, ask)).await
+    }
+
+    async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {
+        self.look_at_positions(move |connection| deliveries::deliveries(connection, seq)).await
+    }
+
+    async fn lines(&self, group: &GroupName, seq: Seq, skip: u64, limit: usize) -> Result<Vec<LogLine>, StoreError> {
+        let group = group.clone();
+        self.look_at_positions(move |connection| deliveries::lines(connection, &group, seq, skip, limit)).await
+    }
+
+    async fn purge_deliveries(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        let none = self
+            .look_at_positions(move |connection| Ok(deliveries::old(connection, before, keep, 1)?.is_empty()))
+            .await?;
+        if none || limit == 0 {
+            return Ok(0);
+        }
+        self.change(move |changing| deliveries::purge(changing, before, keep, limit)).await
+    }
+}

@@ -1,0 +1,185 @@
+//! What follows when an attempt has ended?
+
+use super::attempt::Finished;
+use super::life::Life;
+use super::pending::DoneWith;
+use ensue_core::handling::{Ended, Next, OnExhausted, after_attempt};
+use ensue_core::positions::{Delivery, DeliveryState, LaneKey, LaneState, LogLine, SlotNumber};
+use ensue_core::{Event, Seq, StoreError, Timestamp};
+use std::sync::Arc;
+
+impl Life<'_> {
+    /// Does what follows from the end of an attempt.
+    pub async fn conclude(&mut self, finished: Finished) -> Result<(), StoreError> {
+        let Finished { key, event, attempt, started_at, context, ended } = finished;
+        let said = context.take();
+        self.suspects.ended(&key).into_iter().for_each(|key| self.lanes.ready(&key));
+        // What was committed in the handler's own transaction is done, whatever came after.
+        let ended = if said.settled { Ended::Done } else { ended };
+        let has_failed = !matches!(ended, Ended::Done);
+        let keeps_lines = has_failed || (self.worker.spec.logs_always && !said.lines.is_empty());
+        if keeps_lines {
+            self.keep_lines(&event, said.lines);
+        }
+        if has_failed {
+            return self.not_done(key, event, attempt, started_at, ended).await;
+        }
+        if self.worker.spec.audit || attempt > 1 || keeps_lines {
+            self.record(&event, DeliveryState::Done, attempt, None, started_at);
+        }
+        metrics::counter!("ensue_deliveries_total", "handler" => self.worker.spec.key.as_str().to_owned(), "outcome" => "done").increment(1);
+        let row = self.lanes.get(&key).and_then(|memory| memory.row.clone());
+        let slot = self.slot_of(&event);
+        if said.settled {
+            if row.is_none() {
+                self.marks.insert(key.clone(), (slot, event.seq + 1));
+            }
+            self.passed(&key, event.seq);
+        } else if said.events.is_empty() {
+            if row.is_some() {
+                self.pending.dirty.insert(key.clone());
+            }
+            self.passed(&key, event.seq);
+        } else {
+            let row = row.map(|row| {
+                let mut lane = self.waiting(&key, event.seq + 1, 0);
+                lane.redriven = row.lane.redriven;
+                lane
+            });
+            if let Some(memory) = self.lanes.get_mut(&key) {
+                memory.busy = Some(super::lanes::Busy::Writing);
+            }
+            let entries = said.events;
+            self.pending.done_with.push(DoneWith { slot, key, event, attempt, started_at, entries, row });
+            self.pending.urgent = true;
+        }
+        Ok(())
+    }
+
+    /// An event is done: the cursor and its lane go on.
+    pub fn passed(&mut self, key: &LaneKey, seq: Seq) {
+        self.window.done(seq);
+        self.lanes.pass(key, seq);
+        if let Some(progress) = &self.worker.progress {
+            progress.done(seq);
+        }
+    }
+
+    /// What a successful attempt wanted to publish was refused: it has failed, for good.
+    pub async fn refused(&mut self, done: DoneWith, error: &StoreError) -> Result<(), StoreError> {
+        self.marks.remove(&done.key);
+        let error = format!("what it published was refused: {error}");
+        let ended = Ended::Failed { error, after: None, permanent: true };
+        self.not_done(done.key, done.event, done.attempt, done.started_at, ended).await
+    }
+
+    pub async fn not_done(
+        &mut self,
+        key: LaneKey,
+        event: Arc<Event>,
+        attempt: u32,
+        started_at: Timestamp,
+        ended: Ended,
+    ) -> Result<(), StoreError> {
+        self.now = self.worker.membership.now().await?;
+        let spec = self.worker.spec.clone();
+        let outcome = if matches!(ended, Ended::Failed { .. }) { "failed" } else { "other" };
+        metrics::counter!("ensue_deliveries_total", "handler" => spec.key.as_str().to_owned(), "outcome" => outcome)
+            .increment(1);
+        match after_attempt(ended, attempt, &spec.retry, spec.on_exhausted, self.now, rand::random()) {
+            Next::Done => self.passed(&key, event.seq),
+            Next::Cancelled(why) => {
+                self.record(&event, DeliveryState::Cancelled, attempt, Some(why), started_at);
+                self.give_up(&key, event.seq);
+            }
+            Next::Wait { at, attempts, error } => {
+                let mut lane = self.waiting(&key, event.seq, attempts);
+                if error.is_some() {
+                    self.record(&event, DeliveryState::Failed, attempt, error.clone(), started_at);
+                }
+                (lane.not_before, lane.error) = (Some(at), error);
+                self.stand_apart(&key, &event, lane);
+            }
+            Next::Exhausted { policy, error } => {
+                let is_single = matches!(key, LaneKey::Event(_));
+                let state = match policy {
+                    OnExhausted::Hold => LaneState::Held,
+                    OnExhausted::DeadLetterObject if !is_single => LaneState::Dead,
+                    OnExhausted::DeadLetterObject | OnExhausted::Skip => {
+                        self.record(&event, DeliveryState::Dead, attempt, Some(error), started_at);
+                        self.give_up(&key, event.seq);
+                        return Ok(());
+                    }
+                };
+                let handler = &spec.key;
+                tracing::warn!(%handler, seq = event.seq, error, "a delivery has exhausted its attempts");
+                let recorded = if state == LaneState::Held { DeliveryState::Held } else { DeliveryState::Dead };
+                self.record(&event, recorded, attempt, Some(error.clone()), started_at);
+                let mut lane = self.waiting(&key, event.seq, attempt);
+                (lane.state, lane.error) = (state, Some(error));
+                self.stand_apart(&key, &event, lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// The lane gets a row, and the stream goes on without it.
+    fn stand_apart(&mut self, key: &LaneKey, event: &Arc<Event>, mut lane: ensue_core::positions::Lane) {
+        if let Some(memory) = self.lanes.get_mut(key) {
+            memory.busy = None;
+            lane.redriven = memory.row.as_ref().is_some_and(|row| row.lane.redriven);
+        }
+        self.put_row(key, event, lane.clone());
+        self.pending.put(self.slot_of(event), lane);
+        if let Some(progress) = &self.worker.progress {
+            progress.tried(event.seq);
+        }
+    }
+
+    /// The event is passed over, and that is written.
+    fn give_up(&mut self, key: &LaneKey, seq: Seq) {
+        if self.lanes.get(key).is_some_and(|memory| memory.row.is_some()) {
+            self.pending.dirty.insert(key.clone());
+        }
+        self.passed(key, seq);
+        self.pending.urgent = true;
+    }
+
+    fn keep_lines(&mut self, event: &Event, lines: Vec<LogLine>) {
+        let slot = self.slot_of(event);
+        self.pending.lines.extend(lines.into_iter().map(|line| (slot, line)));
+    }
+
+    fn record(
+        &mut self,
+        event: &Event,
+        state: DeliveryState,
+        attempts: u32,
+        error: Option<String>,
+        started_at: Timestamp,
+    ) {
+        let delivery = Delivery {
+            group: self.worker.spec.key.clone(),
+            seq: event.seq,
+            object: event.object.clone(),
+            state,
+            attempts,
+            error,
+            started_at,
+            finished_at: Timestamp::now(),
+        };
+        self.pending.deliveries.push((self.slot_of(event), delivery));
+    }
+
+    /// Somebody skipped the event at which a lane was held.
+    pub fn record_skipped(&mut self, slot: SlotNumber, key: &LaneKey, seq: Seq, attempts: u32, error: Option<String>) {
+        let object = match key {
+            LaneKey::Object(object) => Some(object.clone()),
+            LaneKey::Event(_) => None,
+        };
+        let at = Timestamp::now();
+        let (group, state) = (self.worker.spec.key.clone(), DeliveryState::Skipped);
+        let delivery = Delivery { group, seq, object, state, attempts, error, started_at: at, finished_at: at };
+        self.pending.deliveries.push((slot, delivery));
+    }
+}

@@ -1,0 +1,133 @@
+//! Where do a worker's events come from?
+//!
+//! From the store, page by page, until it is where the router is; then from its mailbox, until that overflows.
+
+use super::life::{Life, READ_AHEAD_MAX, Source};
+use super::router::Mail;
+use ensue_core::positions::{LaneKey, Lost, SlotNumber, slot_of};
+use ensue_core::store::{Page, Read};
+use ensue_core::{Event, Filter, Seq, StoreError};
+use std::sync::Arc;
+
+/// How many places a worker keeps behind one that is not done.
+const WINDOW_MAX: usize = 16_384;
+
+impl Life<'_> {
+    fn has_room(&self) -> bool {
+        self.ending.is_none() && self.lanes.queued() < READ_AHEAD_MAX && self.window.len() < WINDOW_MAX
+    }
+
+    /// Takes what there is, while there is room.
+    pub fn take_events(&mut self) -> Result<(), StoreError> {
+        loop {
+            while self.has_room()
+                && let Some(event) = self.taken.pop_front()
+            {
+                self.arrive(event);
+            }
+            if !self.has_room() || self.reading.is_some() {
+                return Ok(());
+            }
+            match self.source {
+                Source::Store => {
+                    let seen_to = self.window.seen_to();
+                    if seen_to >= self.worker.router.read_to() && self.worker.router.open(self.worker.at, seen_to) {
+                        self.source = Source::Mailbox;
+                        continue;
+                    }
+                    let read = Read { after: seen_to, limit: self.pages.limit(), filter: Filter::default() };
+                    let store = self.worker.store.clone();
+                    self.reading = Some(Box::pin(async move { store.read(read).await }));
+                    return Ok(());
+                }
+                Source::Mailbox => match self.worker.router.take(self.worker.at) {
+                    Mail::Events(events, to) if events.is_empty() => {
+                        self.see(to);
+                        return Ok(());
+                    }
+                    Mail::Events(events, _) => self.taken = events,
+                    Mail::Closed(events, to) => {
+                        // A mailbox is not much more than there is room for.
+                        events.into_iter().for_each(|event| self.arrive(event));
+                        self.see(to);
+                        self.source = Source::Store;
+                    }
+                    Mail::WentBack => {
+                        let why = "the log went back behind what this handler had read: it goes on with what is stored";
+                        return Err(StoreError::Unavailable(why.into()));
+                    }
+                },
+            }
+        }
+    }
+
+    /// What was read from the store, as far as the tail has come.
+    pub fn take_page(&mut self, page: Page) {
+        if page.first > self.window.seen_to() + 1 {
+            let lost = Lost { from: self.window.seen_to() + 1, to: page.first - 1 };
+            let handler = &self.worker.spec.key;
+            tracing::warn!(%handler, lost.from, lost.to, "retention took events that the handler had not come to");
+            self.pending.lost = Some(lost);
+            self.see(lost.to);
+        }
+        let (events, next) = self.pages.take(page);
+        let (seen_to, read_to) = (self.window.seen_to(), self.worker.router.read_to());
+        for event in events.into_iter().filter(|event| event.seq <= read_to && event.seq > seen_to) {
+            if self.worker.wants(&event) {
+                self.arrive(event);
+            }
+        }
+        let next = next.min(read_to);
+        if next <= seen_to {
+            // There is less in the log than the tail has seen: it went back, and the tail will say so.
+            self.worker.router.look_now();
+        }
+        self.see(next);
+    }
+
+    fn see(&mut self, to: Seq) {
+        self.window.see(to);
+        if let Some(progress) = &self.worker.progress {
+            progress.see(self.window.seen_to());
+        }
+    }
+
+    pub fn slot_of(&self, event: &Event) -> SlotNumber {
+        slot_of(event.object.as_ref(), event.seq, self.worker.slots_total)
+    }
+
+    /// An event that the handler wants.
+    fn arrive(&mut self, event: Arc<Event>) {
+        if event.seq <= self.window.seen_to() {
+            return;
+        }
+        let slot = self.slot_of(&event);
+        let is_ours = self.slot_starts[usize::from(slot)].is_some_and(|start| event.seq > start.cursor);
+        let key = match &event.object {
+            Some(object) if self.worker.spec.ordered => LaneKey::Object(object.clone()),
+            Some(_) | None => LaneKey::Event(event.seq),
+        };
+        let is_done = self.marks.get(&key).is_some_and(|(_, position)| event.seq < *position);
+        if !is_ours || is_done {
+            self.see(event.seq);
+            return;
+        }
+        self.moved = true;
+        let seq = event.seq;
+        self.window.take(seq);
+        if let Some(progress) = &self.worker.progress {
+            progress.take(seq);
+        }
+        if !self.lanes.arrive(key, event) {
+            self.cover(seq);
+        }
+    }
+
+    /// A row stands for this event: the cursor may pass it.
+    pub fn cover(&mut self, seq: Seq) {
+        self.pending.covered.push(seq);
+        if let Some(progress) = &self.worker.progress {
+            progress.tried(seq);
+        }
+    }
+}

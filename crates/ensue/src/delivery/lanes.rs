@@ -1,0 +1,260 @@
+//! Which events of which object are next?
+//!
+//! A lane in memory is a queue of what came by the stream. A lane with a *row* stands apart from the stream: what the
+//! stream brings of it is left in the log, and read from there when the lane has come so far. It has caught up when it
+//! has done everything that the stream has passed over; then its row goes and the stream serves it again.
+
+use ensue_core::positions::{Lane, LaneKey, LaneState, SlotNumber};
+use ensue_core::{Event, Seq, Timestamp};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// All lanes of one handler that are not simply done.
+#[derive(Default)]
+pub(super) struct Lanes {
+    lanes: HashMap<LaneKey, LaneMemory>,
+    /// Lanes that may have something to start, each once, in turn.
+    ready: VecDeque<LaneKey>,
+    /// Lanes with a row that wait for their time.
+    due: BTreeSet<(Timestamp, LaneKey)>,
+    /// How many events are in queues.
+    queued: usize,
+}
+
+/// What is known of a lane.
+#[derive(Default)]
+pub(super) struct LaneMemory {
+    queue: VecDeque<Arc<Event>>,
+    /// What it is busy with; nothing else of it starts meanwhile.
+    pub busy: Option<Busy>,
+    pub row: Option<Row>,
+    /// The attempt at its next event is written down and may start.
+    pub claimed: bool,
+    is_ready: bool,
+}
+
+impl LaneMemory {
+    /// The next event, if it is in memory.
+    pub fn front(&self) -> Option<Arc<Event>> {
+        self.queue.front().cloned()
+    }
+}
+
+/// What a lane is busy with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Busy {
+    /// An attempt at this event.
+    Attempt { seq: Seq, attempt: u32, since: Instant },
+    /// Something that must be written first.
+    Writing,
+    /// Reading what is next.
+    Fetching,
+}
+
+/// A lane that stands apart from the stream.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub slot: SlotNumber,
+    /// As it is to be written.
+    pub lane: Lane,
+    /// The stream has passed over events of this lane up to here.
+    pub need_to: Seq,
+    /// The queue has everything from the position up to here.
+    pub fetched_to: Seq,
+}
+
+/// What a lane can do next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing, or nothing yet.
+    Nothing,
+    /// Run this event; so many attempts at it were made.
+    Run { event: Arc<Event>, attempts: u32, redriven: bool, has_row: bool, claimed: bool },
+    /// Read on after this place, up to that one.
+    Fetch { after: Seq, to: Seq },
+    /// Its row can go.
+    CaughtUp,
+}
+
+impl Lanes {
+    pub fn get(&self, key: &LaneKey) -> Option<&LaneMemory> {
+        self.lanes.get(key)
+    }
+
+    pub fn get_mut(&mut self, key: &LaneKey) -> Option<&mut LaneMemory> {
+        self.lanes.get_mut(key)
+    }
+
+    /// How many events are held in memory.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&LaneKey, &LaneMemory)> {
+        self.lanes.iter()
+    }
+
+    /// An event came by the stream. False if its lane has a row: then it stays in the log.
+    pub fn arrive(&mut self, key: LaneKey, event: Arc<Event>) -> bool {
+        let lane = self.lanes.entry(key.clone()).or_default();
+        if let Some(row) = &mut lane.row {
+            if event.seq >= row.lane.position {
+                row.need_to = row.need_to.max(event.seq);
+                self.ready(&key);
+            }
+            return false;
+        }
+        lane.queue.push_back(event);
+        self.queued += 1;
+        self.ready(&key);
+        true
+    }
+
+    /// Takes a lane over as it was stored; the stream begins after `cursor`.
+    pub fn load(&mut self, slot: SlotNumber, lane: Lane, cursor: Seq) {
+        let key = lane.key.clone();
+        let fetched_to = lane.position - 1;
+        let row = Row { slot, lane, need_to: cursor, fetched_to };
+        self.lanes.insert(key.clone(), LaneMemory { row: Some(row), ..LaneMemory::default() });
+        self.ready(&key);
+    }
+
+    /// Marks a lane as one to look at.
+    pub fn ready(&mut self, key: &LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(key)
+            && lane.busy.is_none()
+            && !lane.is_ready
+        {
+            lane.is_ready = true;
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    /// The next lane to look at.
+    pub fn next_ready(&mut self) -> Option<LaneKey> {
+        let key = self.ready.pop_front()?;
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.is_ready = false;
+        }
+        Some(key)
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What the lane can do now. A lane that has nothing left to do is forgotten.
+    pub fn step(&mut self, key: &LaneKey, now: Timestamp) -> Step {
+        let Some(lane) = self.lanes.get(key) else { return Step::Nothing };
+        if lane.busy.is_some() {
+            return Step::Nothing;
+        }
+        let Some(row) = &lane.row else {
+            return match lane.queue.front() {
+                Some(event) => {
+                    let (attempts, redriven, has_row, claimed) = (0, false, false, false);
+                    Step::Run { event: event.clone(), attempts, redriven, has_row, claimed }
+                }
+                None => {
+                    self.lanes.remove(key);
+                    Step::Nothing
+                }
+            };
+        };
+        match (row.lane.state, row.lane.not_before) {
+            (LaneState::Held | LaneState::Dead, _) => return Step::Nothing,
+            (LaneState::Waiting | LaneState::Done, Some(at)) if at > now => {
+                self.due.insert((at, key.clone()));
+                return Step::Nothing;
+            }
+            (LaneState::Waiting | LaneState::Done, _) => {}
+        }
+        match lane.queue.front() {
+            Some(event) if event.seq == row.lane.position => Step::Run {
+                event: event.clone(),
+                attempts: row.lane.attempts,
+                redriven: row.lane.redriven,
+                has_row: true,
+                claimed: lane.claimed,
+            },
+            // What was at its position is gone, or no longer wanted: attempts at it do not count for another.
+            Some(event) => {
+                let (attempts, redriven, has_row, claimed) = (0, false, true, false);
+                Step::Run { event: event.clone(), attempts, redriven, has_row, claimed }
+            }
+            None if row.fetched_to < row.need_to => Step::Fetch { after: row.fetched_to, to: row.need_to },
+            None => Step::CaughtUp,
+        }
+    }
+
+    /// What was read for a lane: these events, and no others up to this place.
+    pub fn fetched(&mut self, key: &LaneKey, events: Vec<Arc<Event>>, to: Seq) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.busy = None;
+        if let Some(row) = &mut lane.row {
+            row.fetched_to = row.fetched_to.max(to);
+            self.queued += events.len();
+            lane.queue.extend(events);
+        }
+        self.ready(key);
+    }
+
+    /// The event at the front is done with: the lane goes on.
+    pub fn pass(&mut self, key: &LaneKey, seq: Seq) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.busy = None;
+        if lane.queue.front().is_some_and(|event| event.seq == seq) {
+            lane.queue.pop_front();
+            self.queued -= 1;
+        }
+        if let Some(row) = &mut lane.row {
+            row.lane.position = row.lane.position.max(seq + 1);
+            row.fetched_to = row.fetched_to.max(seq);
+            row.lane.state = LaneState::Waiting;
+            (row.lane.attempts, row.lane.not_before, row.lane.error) = (0, None, None);
+            row.lane.redriven = false;
+        }
+        self.ready(key);
+    }
+
+    /// Gives a lane a row, or changes the one it has. What is in memory of it is let go: these are the places that the row
+    /// stands for from now on.
+    pub fn put_row(&mut self, key: &LaneKey, slot: SlotNumber, lane: Lane, event: Seq) -> Vec<Seq> {
+        let memory = self.lanes.entry(key.clone()).or_default();
+        let had_row = memory.row.is_some();
+        let dropped: Vec<Seq> = memory.queue.drain(..).map(|event| event.seq).collect();
+        self.queued -= dropped.len();
+        let last = dropped.last().copied().unwrap_or(event);
+        let need_to = memory.row.as_ref().map_or(last, |row| row.need_to.max(last));
+        let fetched_to = lane.position - 1;
+        memory.row = Some(Row { slot, lane, need_to, fetched_to });
+        // Those of a lane that had a row already were never the stream's.
+        let covered = if had_row { Vec::new() } else { dropped };
+        self.ready(key);
+        covered
+    }
+
+    /// A lane has caught up: the stream serves it again.
+    pub fn remove_row(&mut self, key: &LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.row = None;
+            if lane.queue.is_empty() && lane.busy.is_none() && !lane.is_ready {
+                self.lanes.remove(key);
+            }
+        }
+    }
+
+    /// When the next lane is due, if one waits.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Marks the lanes whose time has come.
+    pub fn wake_due(&mut self, now: Timestamp) {
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.due.pop_first() else { return };
+            self.ready(&key);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How does an event come to its handlers?
+//!
+//! One tail reads the log, the router matches each event once against everything that handlers want, and a worker for each
+//! handler runs what is for it: in order for each object, in parallel across objects. What is done is remembered as a
+//! cursor, written a few times a second; what fails gets a row of its own, so that nothing else waits for it.
+//!
+//! | question | file |
+//! |---|---|
+//! | Which handlers is this event for? | `router.rs` |
+//! | Who runs one handler? | `worker.rs` |
+//! | What does one handler do next? | `life.rs` |
+//! | Where do its events come from? | `intake.rs` |
+//! | What may start now? | `starts.rs` |
+//! | What follows when an attempt has ended? | `conclude.rs` |
+//! | Which events of which object are next? | `lanes.rs` |
+//! | What ended the processes that ran it before? | `suspects.rs` |
+//! | How is one attempt run? | `attempt.rs` |
+//! | What is to be written, and when? | `pending.rs`, `settler.rs` |
+//! | Which slots are this process's? | `member.rs` |
+//! | How far is a handler, for those who wait for it? | `progress.rs` |
+//! | How does one wait for handlers, or bring something back? | `asking.rs` |
+//! | How is it all started and stopped? | `start.rs` |
+
+mod asking;
+mod attempt;
+mod conclude;
+mod intake;
+mod lanes;
+mod life;
+mod member;
+mod pending;
+mod progress;
+mod router;
+mod settler;
+mod start;
+mod starts;
+mod suspects;
+mod worker;
+
+pub use asking::Waited;
+pub(crate) use start::Deliveries;

@@ -1,0 +1,169 @@
+//! What is to be written?
+//!
+//! A worker gathers what it has to write and hands it over in one piece, one at a time. What is written together is atomic
+//! for each slot, so a cursor may pass an event in the same change that gives it a row.
+
+use crate::handlers::done_mark;
+use ensue_core::handling::Window;
+use ensue_core::positions::{AcquiredSlot, Delivery, Lane, LaneChange, LaneKey, LogLine, Lost, SlotChange, SlotNumber};
+use ensue_core::{Entry, Event, GroupName, Seq, Timestamp};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What is to be done once something is written.
+#[derive(Debug)]
+pub(super) enum After {
+    /// The attempt is counted: it may start.
+    Start(LaneKey),
+}
+
+/// An attempt whose end is written together with what it published. It is a change of its own: if what it publishes is
+/// refused, that concerns nobody else.
+#[derive(Debug)]
+pub(super) struct DoneWith {
+    pub slot: SlotNumber,
+    pub key: LaneKey,
+    pub event: Arc<Event>,
+    pub attempt: u32,
+    pub started_at: Timestamp,
+    pub entries: Vec<Entry>,
+    /// The row of its lane, if that has one: moved on behind the event.
+    pub row: Option<Lane>,
+}
+
+#[derive(Default)]
+pub(super) struct Pending {
+    lanes: Vec<(SlotNumber, LaneChange)>,
+    /// Lanes whose rows in memory are ahead of the stored ones.
+    pub dirty: HashSet<LaneKey>,
+    pub deliveries: Vec<(SlotNumber, Delivery)>,
+    pub lines: Vec<(SlotNumber, LogLine)>,
+    pub done_with: Vec<DoneWith>,
+    /// Places that the cursor may pass with this change.
+    pub covered: Vec<Seq>,
+    pub after: Vec<After>,
+    /// Rows that become marks with this change.
+    pub marks: Vec<(LaneKey, SlotNumber, Seq)>,
+    pub lost: Option<Lost>,
+    /// Somebody waits for it to be written.
+    pub urgent: bool,
+}
+
+/// What goes to the store.
+pub(super) struct Flush {
+    /// First those of `done_with`, in the same order.
+    pub changes: Vec<SlotChange>,
+    pub done_with: Vec<DoneWith>,
+    pub after: Vec<After>,
+}
+
+/// Whose change it is.
+pub(super) struct Owner<'a> {
+    pub group: &'a GroupName,
+    pub member: Uuid,
+    pub slots: &'a [AcquiredSlot],
+}
+
+/// What a worker remembers of the rows that only say "done up to here": by lane, the place before which all is done.
+pub(super) type Marks = HashMap<LaneKey, (SlotNumber, Seq)>;
+
+impl Pending {
+    pub fn put(&mut self, slot: SlotNumber, lane: Lane) {
+        self.dirty.remove(&lane.key);
+        // A row that comes after a mark is more than a mark.
+        self.marks.retain(|(key, ..)| *key != lane.key);
+        self.lanes.push((slot, LaneChange::Put(lane)));
+        self.urgent = true;
+    }
+
+    pub fn remove(&mut self, slot: SlotNumber, key: LaneKey) {
+        self.dirty.remove(&key);
+        self.lanes.push((slot, LaneChange::Remove(key)));
+    }
+
+    /// Is there anything but a cursor to write?
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+            && self.dirty.is_empty()
+            && self.deliveries.is_empty()
+            && self.lines.is_empty()
+            && self.done_with.is_empty()
+            && self.covered.is_empty()
+            && self.after.is_empty()
+            && self.lost.is_none()
+    }
+
+    /// Makes one change for each slot that has something to say. `row_of` tells the rows of lanes that are dirty.
+    pub fn flush(
+        self,
+        owner: &Owner<'_>,
+        window: &mut Window,
+        marks: &mut Marks,
+        written: &mut Seq,
+        row_of: impl Fn(&LaneKey) -> Option<(SlotNumber, Lane)>,
+    ) -> Flush {
+        let Owner { group, member, slots } = *owner;
+        let mut changes: HashMap<SlotNumber, SlotChange> = HashMap::new();
+        let fences: HashMap<SlotNumber, u64> = slots.iter().map(|slot| (slot.slot, slot.fence)).collect();
+        let mut change = |slot: SlotNumber, write: &mut dyn FnMut(&mut SlotChange)| {
+            let fence = fences.get(&slot).copied().unwrap_or_default();
+            write(changes.entry(slot).or_insert_with(|| SlotChange::new(group.clone(), slot, member, fence)));
+        };
+        self.covered.iter().for_each(|seq| window.done(*seq));
+        let cursor = window.cursor();
+        for (slot, lane) in self.lanes {
+            if let LaneChange::Put(lane) = &lane {
+                marks.remove(&lane.key);
+            }
+            change(slot, &mut |change| change.lanes.push(lane.clone()));
+        }
+        marks.extend(self.marks.into_iter().map(|(key, slot, position)| (key, (slot, position))));
+        for (slot, lane) in self.dirty.iter().filter_map(row_of) {
+            change(slot, &mut |change| change.lanes.push(LaneChange::Put(lane.clone())));
+        }
+        marks.retain(|key, (slot, position)| {
+            let passed = *position <= cursor + 1;
+            if passed {
+                change(*slot, &mut |change| change.lanes.push(LaneChange::Remove(key.clone())));
+            }
+            !passed
+        });
+        for (slot, delivery) in self.deliveries {
+            change(slot, &mut |change| change.deliveries.push(delivery.clone()));
+        }
+        for (slot, line) in self.lines {
+            change(slot, &mut |change| change.lines.push(line.clone()));
+        }
+        if let (Some(lost), Some(first)) = (self.lost, slots.first()) {
+            change(first.slot, &mut |change| change.lost = Some(lost));
+        }
+        if cursor > *written {
+            *written = cursor;
+            slots.iter().for_each(|slot| change(slot.slot, &mut |_| {}));
+        }
+        let mut others: Vec<SlotChange> = changes.into_values().collect();
+        others.sort_by_key(|change| change.slot);
+        others.iter_mut().for_each(|change| change.cursor = Some(cursor));
+
+        let mut done_with = self.done_with;
+        let mut changes = Vec::with_capacity(done_with.len() + others.len());
+        for done in &mut done_with {
+            let fence = fences.get(&done.slot).copied().unwrap_or_default();
+            let mut change = SlotChange::new(group.clone(), done.slot, member, fence);
+            change.events = std::mem::take(&mut done.entries);
+            match done.row.take() {
+                Some(row) => change.lanes.push(LaneChange::Put(row)),
+                // Nothing before it is open: its cursor says it.
+                None if window.is_next(done.event.seq) && slots.len() == 1 => change.cursor = Some(done.event.seq),
+                None => {
+                    marks.insert(done.key.clone(), (done.slot, done.event.seq + 1));
+                    change.lanes.push(LaneChange::Put(done_mark(done.key.clone(), done.event.seq)));
+                }
+            }
+            changes.push(change);
+        }
+        changes.extend(others);
+        Flush { changes, done_with, after: self.after }
+    }
+}

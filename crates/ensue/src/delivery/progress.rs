@@ -1,0 +1,138 @@
+//! How far is a handler, for those who wait for it?
+//!
+//! Children wait for the first attempts of their parents, and a publish may wait for a handler to be done. Both ask here;
+//! a handler that nobody waits for keeps no such record.
+
+use ensue_core::Seq;
+use ensue_core::recent::Recent;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// How many finished events are remembered for those who ask late.
+const RECENT_MAX: usize = 8_192;
+
+/// How far one handler is.
+#[derive(Default)]
+pub(crate) struct Progress {
+    state: Mutex<State>,
+    /// Rung when first attempts have ended.
+    children: Mutex<Vec<Arc<Notify>>>,
+}
+
+struct State {
+    running: bool,
+    seen_to: Seq,
+    /// Taken, and their first attempts have not ended.
+    open: BTreeSet<Seq>,
+    done: Recent<Seq, ()>,
+    waiting: HashMap<Seq, Vec<oneshot::Sender<()>>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (open, waiting) = (BTreeSet::new(), HashMap::new());
+        Self { running: false, seen_to: 0, open, done: Recent::new(RECENT_MAX), waiting }
+    }
+}
+
+impl Progress {
+    /// The handler begins, or begins again, after this place.
+    pub fn begin(&self, seen_to: Seq) {
+        let mut state = self.lock();
+        (state.running, state.seen_to) = (true, seen_to);
+        state.open.clear();
+        drop(state);
+        self.ring();
+    }
+
+    /// The handler runs no longer in this process: nobody waits for it.
+    pub fn end(&self) {
+        let mut state = self.lock();
+        state.running = false;
+        state.open.clear();
+        drop(state);
+        self.ring();
+    }
+
+    /// An event was taken.
+    pub fn take(&self, seq: Seq) {
+        let mut state = self.lock();
+        state.seen_to = state.seen_to.max(seq);
+        state.open.insert(seq);
+    }
+
+    /// Everything up to here was looked at.
+    pub fn see(&self, to: Seq) {
+        let mut state = self.lock();
+        if to > state.seen_to {
+            state.seen_to = to;
+            drop(state);
+            self.ring();
+        }
+    }
+
+    /// The first attempt has ended, or waits behind another event's failure.
+    pub fn tried(&self, seq: Seq) {
+        if self.lock().open.remove(&seq) {
+            self.ring();
+        }
+    }
+
+    /// It is done, for good.
+    pub fn done(&self, seq: Seq) {
+        let mut state = self.lock();
+        state.open.remove(&seq);
+        state.done.insert(seq, ());
+        let waiting = state.waiting.remove(&seq);
+        drop(state);
+        for waiting in waiting.into_iter().flatten() {
+            // Who waited may have given up.
+            let _waits = waiting.send(());
+        }
+        self.ring();
+    }
+
+    /// May a child of this handler start the event?
+    pub fn lets_children_have(&self, seq: Seq) -> bool {
+        let state = self.lock();
+        !state.running || (seq <= state.seen_to && !state.open.contains(&seq))
+    }
+
+    /// Comes back when the event is done.
+    pub fn when_done(&self, seq: Seq) -> oneshot::Receiver<()> {
+        let (done, wait) = oneshot::channel();
+        let mut state = self.lock();
+        if state.done.get(&seq).is_some() {
+            // It is there before it is waited for.
+            let _received = done.send(());
+        } else {
+            state.waiting.entry(seq).or_default().push(done);
+        }
+        wait
+    }
+
+    /// Nobody waits for this event any more.
+    pub fn forget(&self, seq: Seq) {
+        let mut state = self.lock();
+        if let Some(waiting) = state.waiting.get_mut(&seq) {
+            waiting.retain(|waiting| !waiting.is_closed());
+            if waiting.is_empty() {
+                state.waiting.remove(&seq);
+            }
+        }
+    }
+
+    /// Rings this bell when first attempts have ended.
+    pub fn tell(&self, child: Arc<Notify>) {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    }
+
+    fn ring(&self) {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|child| child.notify_one());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

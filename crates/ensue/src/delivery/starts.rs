@@ -1,0 +1,185 @@
+//! What may start now?
+
+use super::attempt::{self, Begun};
+use super::lanes::{Busy, Step};
+use super::life::{Fetched, Life};
+use super::pending::After;
+use crate::handlers::{Context, ContextParts, done_mark};
+use ensue_core::handling::Ended;
+use ensue_core::positions::{Lane, LaneKey, LaneState};
+use ensue_core::store::Read;
+use ensue_core::{Event, Filter, Seq, StoreError, Timestamp};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// How many events are started before others have a turn.
+const STARTS_IN_A_ROW: usize = 128;
+/// How many events of a lane are read at once.
+const FETCH_EVENTS: usize = 64;
+
+impl Life<'_> {
+    /// Starts what can start; is there more that could, if others did not have a turn first?
+    pub async fn start_ready(&mut self) -> Result<bool, StoreError> {
+        let mut started = 0;
+        while self.ending.is_none() && self.running.len() < self.worker.spec.concurrency {
+            if started >= STARTS_IN_A_ROW {
+                return Ok(self.lanes.has_ready());
+            }
+            let Some(key) = self.lanes.next_ready() else { break };
+            match self.lanes.step(&key, self.now) {
+                Step::Nothing => {}
+                Step::Run { event, attempts, redriven, has_row, claimed } => {
+                    let parents = &self.worker.parents;
+                    if attempts == 0 && !parents.iter().all(|parent| parent.lets_children_have(event.seq)) {
+                        self.parked.push(key);
+                        continue;
+                    }
+                    if !self.worker.membership.holds_lease() {
+                        let why = "the lease was not renewed in time; the handler begins again when it has one";
+                        return Err(StoreError::Unavailable(why.into()));
+                    }
+                    started += 1;
+                    if !claimed && attempts >= self.worker.spec.retry.attempts_max() {
+                        // Each was written down before it started, and none has ended: it ends whoever runs it.
+                        let error = "it never ended: every process that ran it was gone before it did".to_owned();
+                        let ended = Ended::Failed { error, after: None, permanent: true };
+                        self.not_done(key, event, attempts, Timestamp::now(), ended).await?;
+                        continue;
+                    }
+                    let must_claim = self.suspects.is_one(&key, event.seq) || (has_row && attempts > 0);
+                    if !claimed && !self.suspects.may_start(&key, event.seq) {
+                        continue;
+                    }
+                    if claimed {
+                        self.start(key, event, attempts, redriven).await?;
+                    } else if must_claim {
+                        self.claim(&key, &event, attempts + 1, redriven);
+                    } else {
+                        self.start(key, event, attempts + 1, redriven).await?;
+                    }
+                }
+                Step::Fetch { after, to } => self.fetch(key, after, to),
+                Step::CaughtUp => self.caught_up(&key),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes down that an attempt starts before it does: it may be one that ends the process.
+    fn claim(&mut self, key: &LaneKey, event: &Arc<Event>, attempt: u32, redriven: bool) {
+        let slot = self.slot_of(event);
+        if self.lanes.get(key).is_none_or(|memory| memory.row.is_none()) {
+            self.put_row(key, event, self.waiting(key, event.seq, 0));
+            self.lanes.fetched(key, vec![event.clone()], event.seq);
+        }
+        let Some(memory) = self.lanes.get_mut(key) else { return };
+        memory.busy = Some(Busy::Writing);
+        let Some(row) = &mut memory.row else { return };
+        (row.lane.position, row.lane.attempts, row.lane.not_before) = (event.seq, attempt, None);
+        row.lane.redriven = redriven;
+        self.pending.put(slot, row.lane.clone());
+        self.pending.after.push(After::Start(key.clone()));
+    }
+
+    /// A lane that waits for an event to be run.
+    pub fn waiting(&self, key: &LaneKey, seq: Seq, attempts: u32) -> Lane {
+        let (state, not_before, error, redriven) = (LaneState::Waiting, None, None, false);
+        Lane { key: key.clone(), position: seq, state, attempts, not_before, error, redriven }
+    }
+
+    /// Gives a lane a row in memory; who writes it is the caller. What it stands for may be passed by the cursor.
+    pub fn put_row(&mut self, key: &LaneKey, event: &Event, lane: Lane) {
+        let slot = self.slot_of(event);
+        let covered = self.lanes.put_row(key, slot, lane, event.seq);
+        covered.into_iter().for_each(|seq| self.cover(seq));
+    }
+
+    /// An attempt that takes long gets a row, and the stream goes on without it.
+    pub fn step_aside(&mut self, key: &LaneKey) {
+        let Some(memory) = self.lanes.get(key) else { return };
+        let (Some(Busy::Attempt { seq, attempt, .. }), Some(event)) = (memory.busy, memory.front()) else { return };
+        if event.seq != seq {
+            return;
+        }
+        let lane = self.waiting(key, seq, attempt);
+        self.put_row(key, &event, lane.clone());
+        self.pending.put(self.slot_of(&event), lane);
+    }
+
+    async fn start(&mut self, key: LaneKey, event: Arc<Event>, attempt: u32, redriven: bool) -> Result<(), StoreError> {
+        let slot = self.slot_of(&event);
+        let fence = self.slot_starts[usize::from(slot)].map_or(0, |slot| slot.fence);
+        let spec = &self.worker.spec;
+        let context = Context::new(ContextParts {
+            group: spec.key.clone(),
+            member: self.worker.membership.member.id,
+            slot,
+            fence,
+            lane: key.clone(),
+            seq: event.seq,
+            attempt,
+            redriven,
+            timeout: spec.timeout,
+            cancelled: self.cancel.subscribe(),
+            states: self.worker.states.clone(),
+        });
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since: Instant::now() });
+            lane.claimed = false;
+        }
+        match attempt::begin(spec, key, event, attempt, context).await {
+            Begun::Finished(finished) => self.conclude(finished).await,
+            Begun::Waits(rest) => {
+                self.running.spawn(rest);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads what is next in a lane that stands apart.
+    fn fetch(&mut self, key: LaneKey, after: Seq, to: Seq) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.busy = Some(Busy::Fetching);
+        }
+        let store = self.worker.store.clone();
+        self.fetching.spawn(async move {
+            match &key {
+                LaneKey::Event(seq) => {
+                    let events = store.event(*seq).await.map(|event| event.into_iter().collect());
+                    Fetched { key, after, to, events }
+                }
+                LaneKey::Object(object) => {
+                    let filter = Filter { topic: None, object: Some(object.clone()) };
+                    match store.read(Read { after, limit: FETCH_EVENTS, filter }).await {
+                        Ok(page) => Fetched { key, after, to: page.next.min(to), events: Ok(page.events) },
+                        Err(error) => Fetched { key, after, to, events: Err(error) },
+                    }
+                }
+            }
+        });
+    }
+
+    /// What was read for a lane.
+    pub fn fetched(&mut self, fetched: Fetched) -> Result<(), StoreError> {
+        let Fetched { key, after, to, events } = fetched;
+        let wanted = |event: &Event| event.seq > after && event.seq <= to && self.worker.wants(event);
+        let events = events?.into_iter().filter(wanted).map(Arc::new).collect();
+        self.lanes.fetched(&key, events, to);
+        Ok(())
+    }
+
+    /// A lane has done everything that the stream has passed over: the stream serves it again.
+    fn caught_up(&mut self, key: &LaneKey) {
+        let Some(row) = self.lanes.get(key).and_then(|lane| lane.row.as_ref()) else { return };
+        let (position, slot) = (row.lane.position, row.slot);
+        self.lanes.remove_row(key);
+        if position > self.window.cursor() + 1 {
+            // What is done ahead of the cursor stays known until the cursor has passed it.
+            self.pending.put(slot, done_mark(key.clone(), position - 1));
+            self.pending.marks.push((key.clone(), slot, position));
+        } else {
+            self.pending.remove(slot, key.clone());
+        }
+        self.lanes.ready(key);
+    }
+}

@@ -1,0 +1,152 @@
+//! Who runs one handler?
+//!
+//! A worker is one task. It begins a [`Life`] with what the store remembers, and begins again with that whenever it has
+//! lost a slot or the log went back.
+
+use super::life::{End, Life};
+use super::member::Membership;
+use super::progress::Progress;
+use super::router::{Router, condition_failed};
+use super::settler::Settler;
+use crate::handlers::{Spec, States};
+use ensue_core::condition::{EventView, SubscriptionView};
+use ensue_core::positions::{Acquire, AcquiredSlot, SlotNumber};
+use ensue_core::store::SharedStore;
+use ensue_core::{Event, Seq, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How long to wait after something went wrong.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// What a worker works with, in all its lives.
+pub(super) struct Worker {
+    pub at: usize,
+    pub spec: Arc<Spec>,
+    pub subscription: Uuid,
+    pub slots_total: u16,
+    pub store: SharedStore,
+    pub router: Arc<Router>,
+    pub settler: Settler,
+    pub membership: Arc<Membership>,
+    pub states: Arc<States>,
+    pub progress: Option<Arc<Progress>>,
+    pub parents: Vec<Arc<Progress>>,
+    /// Rung by the mailbox and by parents.
+    pub wake: Arc<Notify>,
+    pub stop: watch::Receiver<bool>,
+    /// Counts up when somebody wants every worker to look whether there is something to do.
+    pub look: watch::Receiver<u64>,
+    /// When everything there is is done and written: up to where, and after which look.
+    pub idle: watch::Sender<Option<Idle>>,
+}
+
+/// Nothing is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Idle {
+    /// Up to here the log was looked at.
+    pub seen_to: Seq,
+    /// The look that found it.
+    pub look: u64,
+}
+
+impl Worker {
+    /// Works until it is told to stop.
+    pub async fn run(self) {
+        let mut stop = self.stop.clone();
+        let mut first = true;
+        loop {
+            let end = self.live(first).await;
+            first = false;
+            if let Some(progress) = &self.progress {
+                progress.end();
+            }
+            match end {
+                Ok(End::Stopped) => return,
+                Ok(End::Again) => {}
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(handler = %self.spec.key, %error, "the handler begins again");
+                    tokio::select! {
+                        () = tokio::time::sleep(AGAIN_AFTER) => {}
+                        () = stopped(&mut stop) => return,
+                    }
+                }
+            }
+            if *stop.borrow() {
+                return;
+            }
+        }
+    }
+
+    async fn live(&self, first: bool) -> Result<End, StoreError> {
+        let mut view = self.membership.watch();
+        view.borrow_and_update();
+        let wanted = self.membership.wanted(self.slots_total);
+        if !first {
+            // Taken again they have new fences: what the life before may still have on its way is not written then.
+            let all: Vec<SlotNumber> = (0..self.slots_total).collect();
+            self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
+        }
+        let acquired = if wanted.is_empty() { Vec::new() } else { self.acquire(&wanted).await? };
+        if acquired.is_empty() {
+            // Others have them all. When one of them goes, this is heard of; a lease may also just pass.
+            let mut stop = self.stop.clone();
+            tokio::select! {
+                _changed = view.changed() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = stopped(&mut stop) => return Ok(End::Stopped),
+            }
+            return Ok(End::Again);
+        }
+        let mut life = Life::begin(self, acquired).await?;
+        let end = life.work(&mut view).await;
+        life.cancel.send_replace(true);
+        end
+    }
+
+    pub async fn acquire(&self, slots: &[SlotNumber]) -> Result<Vec<AcquiredSlot>, StoreError> {
+        let sent = Instant::now();
+        let acquire = Acquire {
+            group: self.spec.key.clone(),
+            member: self.membership.member.clone(),
+            lease: self.membership.lease(),
+            slots: slots.to_vec(),
+            go_on: None,
+        };
+        let acquired = self.store.acquire(acquire).await?;
+        self.membership.renewed(sent);
+        let acquired = acquired.ok_or_else(|| {
+            StoreError::Engine(format!(
+                "the group of the handler `{}` was deleted; restart to make it anew",
+                self.spec.key
+            ))
+        })?;
+        Ok(acquired.slots)
+    }
+
+    /// Does the handler want this event?
+    pub fn wants(&self, event: &Event) -> bool {
+        if let Some(to) = event.to {
+            return to == self.subscription;
+        }
+        if self.spec.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
+            return false;
+        }
+        let Some(condition) = &self.spec.condition else { return true };
+        let subscription = SubscriptionView::new(self.subscription, self.spec.key.as_str(), &self.spec.params);
+        condition.matches(&EventView::new(event), &subscription).unwrap_or_else(|failure| {
+            condition_failed(self.spec.key.as_str(), event.seq, &failure);
+            false
+        })
+    }
+}
+
+/// Comes back when it is told to stop.
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // Who would tell is gone: so is the bus.
+    let _told_or_gone = stop.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,224 @@
+//! How is a handler bound to events, and how is it run?
+
+use super::handler::{ErasedHandler, Handler, Typed};
+use crate::Ensue;
+use crate::error::Error;
+use crate::subscription::Subscription;
+use ensue_core::condition::Condition;
+use ensue_core::handling::{OnExhausted, Retry};
+use ensue_core::positions::Start;
+use ensue_core::{GroupName, Invalid, Json, Payload, Topic};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many deliveries of one handler run at once, unless told.
+const CONCURRENCY: usize = 8;
+/// How many may run at once.
+const CONCURRENCY_MAX: usize = 10_000;
+
+/// Does a publish that asks for it wait for the handler?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// The handler runs after the publish was answered.
+    #[default]
+    Async,
+    /// [`Ensue::publish_and_wait`](crate::Ensue::publish_and_wait) waits for it, within bounds.
+    Sync,
+}
+
+/// What a handler is bound to: a dotted key, with everything below it, or what a [`Subscription`] wants.
+#[derive(Debug, Clone)]
+pub struct Binding {
+    /// The dotted key, which is also the first part of the handler's own key; none for a condition.
+    pub(crate) topic: Result<Option<Topic>, Invalid>,
+    pub(crate) condition: Option<Arc<Condition>>,
+    pub(crate) params: Json,
+}
+
+impl From<&str> for Binding {
+    fn from(topic: &str) -> Self {
+        let topic = Topic::parse_filter(topic).map(Some).map_err(|invalid| Invalid { field: "on".into(), ..invalid });
+        Self { topic, condition: None, params: Json::empty_object() }
+    }
+}
+
+impl From<Subscription> for Binding {
+    fn from(subscription: Subscription) -> Self {
+        subscription.into_binding()
+    }
+}
+
+/// Everything that is known about a handler.
+#[derive(Clone)]
+pub(crate) struct Spec {
+    pub key: GroupName,
+    pub topic: Option<Topic>,
+    pub condition: Option<Arc<Condition>>,
+    pub params: Json,
+    pub start: Start,
+    pub ordered: bool,
+    pub concurrency: usize,
+    pub timeout: Option<Duration>,
+    pub retry: Retry,
+    pub on_exhausted: OnExhausted,
+    pub mode: Mode,
+    pub logs_always: bool,
+    pub audit: bool,
+    pub code: Arc<dyn ErasedHandler>,
+}
+
+/// A handler that is being bound; see [`Ensue::on`](crate::Ensue::on).
+#[must_use = "the handler is bound by `handle`"]
+pub struct HandlerBuilder {
+    bus: Ensue,
+    binding: Binding,
+    name: Option<String>,
+    start: Start,
+    ordered: bool,
+    concurrency: usize,
+    timeout: Option<Duration>,
+    retry: Retry,
+    on_exhausted: OnExhausted,
+    mode: Mode,
+    logs_always: bool,
+    audit: bool,
+    filter: Option<(String, Json)>,
+}
+
+impl HandlerBuilder {
+    pub(crate) fn new(bus: Ensue, binding: Binding) -> Self {
+        Self {
+            bus,
+            binding,
+            name: None,
+            start: Start::Now,
+            ordered: true,
+            concurrency: CONCURRENCY,
+            timeout: None,
+            retry: Retry::default(),
+            on_exhausted: OnExhausted::default(),
+            mode: Mode::Async,
+            logs_always: false,
+            audit: false,
+            filter: None,
+        }
+    }
+
+    /// What it is called. Its key is what it is bound to, a dot and this name; a handler of a condition has the name
+    /// alone. Under its key the store remembers what it has done: keep it when you change the code.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// Only events for which this condition holds, over `e`, the event, and `s.params`.
+    pub fn when(self, condition: impl Into<String>, params: Json) -> Self {
+        Self { filter: Some((condition.into(), params)), ..self }
+    }
+
+    /// Where it begins when it is new: after the newest event, unless told. Afterwards it goes on where it was.
+    pub fn start(self, start: Start) -> Self {
+        Self { start, ..self }
+    }
+
+    /// Events of one object need not be handled in order, nor one after another.
+    pub fn unordered(self) -> Self {
+        Self { ordered: false, ..self }
+    }
+
+    /// How many run at once in this process; 8 unless told. Those of one object run one after another all the same.
+    pub fn concurrency(self, concurrency: usize) -> Self {
+        Self { concurrency, ..self }
+    }
+
+    /// An attempt that takes longer is ended and has failed. There is no limit unless told.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// How often it is attempted, and after how long.
+    pub fn retry(self, retry: Retry) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// What to do when its attempts are exhausted.
+    pub fn on_exhausted(self, on_exhausted: OnExhausted) -> Self {
+        Self { on_exhausted, ..self }
+    }
+
+    /// A publish can wait for it: see [`Ensue::publish_and_wait`](crate::Ensue::publish_and_wait).
+    pub fn sync(self) -> Self {
+        Self { mode: Mode::Sync, ..self }
+    }
+
+    /// Keeps the lines of attempts that succeed, too.
+    pub fn logs_always(self) -> Self {
+        Self { logs_always: true, ..self }
+    }
+
+    /// Records every delivery, with its times and outcome.
+    pub fn audit(self) -> Self {
+        Self { audit: true, ..self }
+    }
+
+    /// Binds the code. Nothing is delivered before [`Ensue::start`](crate::Ensue::start).
+    pub fn handle<P: Payload>(self, handler: impl Handler<P>) -> Result<(), Error> {
+        self.handle_erased(Arc::new(Typed::new(handler)))
+    }
+
+    /// Binds code that was registered by name.
+    pub fn handle_registered(self, name: &str) -> Result<(), Error> {
+        let code = self.bus.inner().handlers.registered(name).ok_or_else(|| {
+            Invalid::new("handlers", format!("names `{name}`, which nothing is registered under: register it before the bus starts, or correct the name"))
+        })?;
+        let builder = if self.name.is_none() { self.named(name.rsplit('.').next().unwrap_or(name)) } else { self };
+        builder.handle_erased(code)
+    }
+
+    pub(crate) fn handle_erased(self, code: Arc<dyn ErasedHandler>) -> Result<(), Error> {
+        let bus = self.bus.clone();
+        let spec = self.check(code)?;
+        Ok(bus.inner().handlers.add(spec)?)
+    }
+
+    fn check(self, code: Arc<dyn ErasedHandler>) -> Result<Spec, Invalid> {
+        let topic = self.binding.topic?;
+        let name = self.name.ok_or_else(|| {
+            Invalid::new("name", "is missing; call `named(…)`: under that name the store remembers what was done")
+        })?;
+        let key = match &topic {
+            Some(topic) => GroupName::of_handler(topic.as_str(), &name)?,
+            None => GroupName::parse("name", &name)?,
+        };
+        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
+            let reason = format!("is {}; choose between 1 and {CONCURRENCY_MAX}", self.concurrency);
+            return Err(Invalid::new("concurrency", reason));
+        }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(Invalid::new(
+                "timeout",
+                "is zero, so that nothing could ever succeed; leave it out for no limit",
+            ));
+        }
+        self.retry.check()?;
+        let (condition, params) = match self.filter {
+            Some((source, params)) => (Some(Arc::new(Condition::parse(&source)?)), params),
+            None => (self.binding.condition, self.binding.params),
+        };
+        Ok(Spec {
+            key,
+            topic,
+            condition,
+            params,
+            start: self.start,
+            ordered: self.ordered,
+            concurrency: self.concurrency,
+            timeout: self.timeout,
+            retry: self.retry,
+            on_exhausted: self.on_exhausted,
+            mode: self.mode,
+            logs_always: self.logs_always,
+            audit: self.audit,
+            code,
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! What does a handler get to know and do while it runs?
+
+use ensue_core::positions::delivery::LINE_BYTES_MAX;
+use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
+use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// The most lines that one attempt may say; the rest is dropped, and counted.
+const LINES_MAX: usize = 10_000;
+
+/// Values that handlers share, one of each type.
+#[derive(Default)]
+pub(crate) struct States(RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+
+impl States {
+    pub fn put<T: Send + Sync + 'static>(&self, value: T) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let found = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<T>()).cloned();
+        found.and_then(|value| value.downcast().ok())
+    }
+}
+
+/// What an attempt is told.
+pub(crate) struct ContextParts {
+    pub group: GroupName,
+    pub member: Uuid,
+    pub slot: SlotNumber,
+    pub fence: Fence,
+    pub lane: LaneKey,
+    pub seq: Seq,
+    pub attempt: u32,
+    pub redriven: bool,
+    pub timeout: Option<Duration>,
+    pub cancelled: watch::Receiver<bool>,
+    pub states: Arc<States>,
+}
+
+/// What a running handler knows and can do. Cheap to clone; all clones are the same attempt.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    parts: ContextParts,
+    deadline: Option<Instant>,
+    said: Mutex<Said>,
+}
+
+/// What an attempt leaves behind when it ends.
+#[derive(Default)]
+struct Said {
+    lines: Vec<LogLine>,
+    dropped_lines: u64,
+    events: Vec<Entry>,
+    settled: bool,
+}
+
+/// What is to be written when an attempt has succeeded.
+#[derive(Default)]
+pub(crate) struct Settlement {
+    pub lines: Vec<LogLine>,
+    pub events: Vec<Entry>,
+    /// It has settled in its own transaction.
+    pub settled: bool,
+}
+
+impl Context {
+    pub(crate) fn new(parts: ContextParts) -> Self {
+        let deadline = parts.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Self(Arc::new(Inner { parts, deadline, said: Mutex::default() }))
+    }
+
+    /// Says a line, at level `info`. Lines are kept when the attempt fails, or always if the handler asks for that.
+    pub fn log(&self, message: impl Into<String>) {
+        self.log_at(Level::Info, message);
+    }
+
+    /// Says a line at a level.
+    pub fn log_at(&self, level: Level, message: impl Into<String>) {
+        let mut message = message.into();
+        if message.len() > LINE_BYTES_MAX {
+            let cut = (0..=LINE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+            let dropped = message.len() - cut;
+            message.truncate(cut);
+            message.push_str(&format!(" … ({dropped} bytes were cut)"));
+        }
+        // Postgres keeps no such character.
+        let message = if message.contains('\0') { message.replace('\0', "\u{fffd}") } else { message };
+        let mut said = self.said();
+        if said.lines.len() >= LINES_MAX {
+            said.dropped_lines += 1;
+            return;
+        }
+        let ContextParts { seq, attempt, .. } = self.0.parts;
+        said.lines.push(LogLine { seq, attempt, at: Timestamp::now(), level, message });
+    }
+
+    /// Which attempt this is: 1 for the first.
+    pub fn attempt(&self) -> u32 {
+        self.0.parts.attempt
+    }
+
+    /// Was the event brought back by somebody after its attempts were exhausted?
+    pub fn redriven(&self) -> bool {
+        self.0.parts.redriven
+    }
+
+    /// The key of the handler.
+    pub fn handler(&self) -> &str {
+        self.0.parts.group.as_str()
+    }
+
+    /// When this attempt is ended if it has not ended by then; none if the handler has no timeout.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline
+    }
+
+    /// Is the attempt to end as soon as it can: because the process stops, or has lost the right to run it?
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.parts.cancelled.borrow()
+    }
+
+    /// Comes back when the attempt is to end as soon as it can.
+    pub async fn cancelled(&self) {
+        let mut cancelled = self.0.parts.cancelled.clone();
+        // Who would cancel is gone: so is the attempt, soon.
+        let _cancelled_or_gone = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// A number that grows whenever somebody else takes this work over. A receiver that remembers the highest it has
+    /// seen can refuse what comes late from somebody who has lost it.
+    pub fn fence(&self) -> u64 {
+        self.0.parts.fence
+    }
+
+    /// The value of this type that was given to [`Ensue::state`](crate::Ensue::state).
+    ///
+    /// # Panics
+    /// If none was given; which fails the attempt and says so.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Arc<T> {
+        let found = self.0.parts.states.get();
+        found.unwrap_or_else(|| panic!("no state of type {}: give it to the bus with `bus.state(…)`", type_name::<T>()))
+    }
+
+    /// Publishes an event if and when this attempt succeeds, in one commit with the note that it did.
+    pub fn publish(&self, event: NewEvent) -> Result<(), Invalid> {
+        let entry = event.check()?;
+        self.said().events.push(entry);
+        Ok(())
+    }
+
+    /// Settles in your own transaction: what this attempt published and the note that it is done become part of your
+    /// commit, so that your effects happen once. The error is for you to return: it takes back your transaction when
+    /// somebody else has taken this work over.
+    ///
+    /// Return `Ok` afterwards; if the attempt fails after your transaction has committed, it counts as done.
+    #[cfg(feature = "sqlite")]
+    pub fn done_in(
+        &self,
+        tx: &mut ensue_stores::sqlite::Transaction<'_>,
+    ) -> Result<(), ensue_stores::sqlite::TransactionError> {
+        let change = self.done_change();
+        tx.settle(&change)?;
+        let said = self.0.clone();
+        tx.on_commit(move || said.said.lock().unwrap_or_else(PoisonError::into_inner).settled = true);
+        Ok(())
+    }
+
+    /// What settles this attempt, wherever its group's cursor is.
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "there is no other own transaction yet"))]
+    fn done_change(&self) -> SlotChange {
+        let ContextParts { group, slot, member, fence, lane, seq, .. } = &self.0.parts;
+        let mut change = SlotChange::new(group.clone(), *slot, *member, *fence);
+        change.events = self.said().events.clone();
+        change.lanes.push(LaneChange::Put(done_mark(lane.clone(), *seq)));
+        change
+    }
+
+    /// What it has said, taken out.
+    pub(crate) fn take(&self) -> Settlement {
+        let mut said = self.said();
+        let Said { mut lines, dropped_lines, events, settled } = std::mem::take(&mut *said);
+        if dropped_lines > 0 {
+            let (seq, attempt) = (self.0.parts.seq, self.0.parts.attempt);
+            let message = format!("{dropped_lines} more lines were dropped: an attempt may say {LINES_MAX}");
+            lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
+        }
+        Settlement { lines, events: if settled { Vec::new() } else { events }, settled }
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything of a lane up to this event is done, although the group's cursor may not have come so far.
+pub(crate) fn done_mark(key: LaneKey, seq: Seq) -> Lane {
+    Lane { key, position: seq + 1, state: LaneState::Done, attempts: 0, not_before: None, error: None, redriven: false }
+}

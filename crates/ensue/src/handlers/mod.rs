@@ -1,0 +1,25 @@
+//! What is a handler, and how is one bound?
+//!
+//! | question | file |
+//! |---|---|
+//! | What does handler code look like? | `handler.rs` |
+//! | What does it get to know and do while it runs? | `context.rs` |
+//! | How is it bound to events, and how is it run? | `builder.rs` |
+//! | What is to be said about one? | `info.rs` |
+//! | Which handlers does a bus have? | `registry.rs` |
+
+mod builder;
+mod context;
+mod handler;
+mod info;
+mod registry;
+
+pub use builder::{Binding, HandlerBuilder, Mode};
+pub use context::Context;
+pub use handler::{Handler, HandlerError, Outcome};
+pub use info::HandlerInfo;
+
+pub(crate) use builder::Spec;
+pub(crate) use context::{ContextParts, States, done_mark};
+pub(crate) use handler::Typed;
+pub(crate) use registry::{Registry, parents_of};

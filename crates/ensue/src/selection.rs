@@ -1,0 +1,120 @@
+//! What does a page of the log hold for somebody with a condition?
+//!
+//! The store knows nothing of conditions, so its pages are read and sifted here until there is enough. As a read of the
+//! store does, this looks at a bounded part of the log, and for a bounded time: a page may be empty although more would
+//! follow, and its `next` says where to go on.
+
+use crate::wanted::{ConditionError, Turn, Wanted, Where};
+use ensue_core::room::Room;
+use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
+use ensue_core::{Seq, StoreError};
+use std::time::{Duration, Instant};
+
+/// How many events are read from the store at once, to be sifted.
+const SIFTED_MAX: usize = 256;
+/// After how long a page is answered with what it has. Every page looks at one event at least.
+const TIME_MAX: Duration = Duration::from_millis(250);
+
+/// A page of the events that somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The page.
+    pub page: Page,
+    /// Said if the condition failed on events that the page passed over.
+    pub condition_errors: Option<ConditionErrors>,
+}
+
+/// How often a condition failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionErrors {
+    /// On how many events.
+    pub count: u64,
+    /// The first of them.
+    pub first: ConditionError,
+}
+
+impl ConditionErrors {
+    /// These and those of a later page.
+    pub fn and(earlier: Option<Self>, later: Option<Self>) -> Option<Self> {
+        match (earlier, later) {
+            (Some(earlier), Some(later)) => Some(Self { count: earlier.count + later.count, ..earlier }),
+            (only, None) | (None, only) => only,
+        }
+    }
+}
+
+/// Reads at most `limit` events after `after`.
+pub(crate) async fn read(
+    store: &SharedStore,
+    after: Seq,
+    limit: usize,
+    wanted: &Wanted,
+) -> Result<Selection, StoreError> {
+    let filter = wanted.filter.clone();
+    let Some(condition) = &wanted.condition else {
+        let page = store.read(Read { after, limit, filter }).await?;
+        return Ok(Selection { page, condition_errors: None });
+    };
+    let read = |after: Seq| store.read(Read { after, limit: SIFTED_MAX, filter: filter.clone() });
+    let mut raw = read(after).await?;
+    let scan_to = after.max(raw.first - 1).saturating_add(SCAN_MAX);
+    let page = Page { events: Vec::new(), next: after, first: raw.first };
+    let mut sieve = Sieve { condition, limit, page, errors: None, room: Room::of_a_page(), began: Instant::now() };
+    loop {
+        let raw_next = raw.next;
+        if sieve.sift(raw).await == Sifted::Enough || raw_next >= scan_to {
+            break;
+        }
+        raw = read(raw_next).await?;
+        // The end of the log; or retention came between, which the next page will tell.
+        if raw.next == raw_next || raw.first > raw_next + 1 {
+            break;
+        }
+    }
+    Ok(Selection { page: sieve.page, condition_errors: sieve.errors })
+}
+
+/// Go on, or stop?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sifted {
+    More,
+    Enough,
+}
+
+/// Keeps what is wanted.
+struct Sieve<'a> {
+    condition: &'a Where,
+    limit: usize,
+    /// What was kept, and up to where was looked.
+    page: Page,
+    errors: Option<ConditionErrors>,
+    room: Room,
+    began: Instant,
+}
+
+impl Sieve<'_> {
+    /// Takes what is wanted of a page of the store.
+    async fn sift(&mut self, raw: Page) -> Sifted {
+        let condition = self.condition;
+        let (subscription, mut turn) = (condition.subscription(), Turn::begin());
+        for event in raw.events {
+            let (seq, bytes) = (event.seq, event.bytes());
+            match condition.holds(&event, &subscription) {
+                Ok(true) if !self.room.take(bytes) => return Sifted::Enough,
+                Ok(true) => self.page.events.push(event),
+                Ok(false) => {}
+                Err(failure) => {
+                    let first = ConditionError::counted(&event, &failure);
+                    self.errors = ConditionErrors::and(self.errors.take(), Some(ConditionErrors { count: 1, first }));
+                }
+            }
+            self.page.next = seq;
+            if self.page.events.len() == self.limit || self.began.elapsed() >= TIME_MAX {
+                return Sifted::Enough;
+            }
+            turn.pass_on().await;
+        }
+        self.page.next = raw.next;
+        Sifted::More
+    }
+}
