@@ -2,6 +2,7 @@
 
 use crate::delivery::Deliveries;
 use crate::error::Error;
+use crate::groups::WantingCache;
 use crate::handlers::{Binding, Handler, HandlerBuilder, Registry, States, Typed};
 use crate::open::{self, Opened, Options};
 use crate::selection::{self, Selection};
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub states: Arc<States>,
     /// What runs the handlers, while the bus is started.
     pub deliveries: Mutex<Option<Arc<Deliveries>>>,
+    /// Who wants what, of the groups that are read from outside.
+    pub wanting: WantingCache,
 }
 
 impl Ensue {
@@ -74,8 +77,8 @@ impl Ensue {
         let bell = watch::Sender::new(0);
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
         let (delayed, deliveries) = (Notify::new(), Mutex::new(None));
-        let (handlers, states) = (Registry::default(), Arc::default());
-        Self { inner: Arc::new(Inner { opened, options, bell, delayed, tail, handlers, states, deliveries }) }
+        let (handlers, states, wanting) = (Registry::default(), Arc::default(), WantingCache::default());
+        Self { inner: Arc::new(Inner { opened, options, bell, delayed, tail, handlers, states, deliveries, wanting }) }
     }
 
     /// Publishes one event: answered when it is on disk.

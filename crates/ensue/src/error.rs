@@ -11,6 +11,9 @@ pub enum Error {
     /// The store could not do it.
     #[error(transparent)]
     Store(StoreError),
+    /// There is no such thing.
+    #[error("{0}")]
+    NotFound(String),
     /// The store's address cannot be understood, or its engine is not compiled in.
     #[error("{0}")]
     Address(String),

@@ -41,6 +41,7 @@
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
 //! | What is a handler, and how is one bound? | `handlers/`, `binding.rs` |
 //! | How does an event come to its handlers? | `delivery/` |
+//! | How does somebody outside of the process read the log, durably? | `groups/` |
 //! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
 //! | What does a stream want, and from where on? | `subscription.rs`, `wanted.rs` |
@@ -59,6 +60,7 @@ mod bus;
 mod delivery;
 mod error;
 mod filtered_prev;
+pub mod groups;
 mod handlers;
 mod marks;
 mod open;

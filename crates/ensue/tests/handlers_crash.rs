@@ -176,6 +176,13 @@ async fn nothing_is_lost_or_out_of_order_on_sqlite() {
     survives_kills(folder.path().join("log.db").to_str().unwrap(), kills).await;
 }
 
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_out_of_order_on_postgres() {
+    let (url, _) = ensue_conformance::postgres::fresh_schema("crash");
+    survives_kills(&url, 4).await;
+}
+
 /// H25: an event that ends every process that runs it uses up its attempts, which are counted before they start, and is
 /// held; the others are handled.
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 const OBJECTS: usize = 1_000;
-const EVENTS: usize = 20_000;
 
 /// What happened to one object: starts and successes, in order.
 #[derive(Debug, Default, Clone)]
@@ -65,7 +64,7 @@ impl Drop for Attempt {
     }
 }
 
-async fn order_holds(url: &str, seed: u64) {
+async fn order_holds(url: &str, seed: u64, events: usize) {
     let bus = Ensue::open(url).await.unwrap();
     let (checker, chance) =
         (Arc::new(Mutex::new(Checker::default())), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
@@ -98,14 +97,14 @@ async fn order_holds(url: &str, seed: u64) {
         .unwrap();
     let running = bus.start().await.unwrap();
     let mut objects = StdRng::seed_from_u64(seed + 1);
-    for _ in 0..EVENTS / 100 {
-        let events =
+    for _ in 0..events / 100 {
+        let batch =
             (0..100).map(|_| NewEvent::new("work.done").object(format!("o{}", objects.random_range(0..OBJECTS))));
-        bus.publish_all(events.collect()).await.unwrap();
+        bus.publish_all(batch.collect()).await.unwrap();
     }
     let is_done = || {
         let checker = checker.lock().unwrap();
-        checker.histories.values().map(|history| history.done.len()).sum::<usize>() >= EVENTS
+        checker.histories.values().map(|history| history.done.len()).sum::<usize>() >= events
     };
     let waited = tokio::time::timeout(LONG, async {
         while !is_done() {
@@ -120,13 +119,20 @@ async fn order_holds(url: &str, seed: u64) {
     let checker = checker.lock().unwrap();
     assert!(checker.faults.is_empty(), "{:?}", &checker.faults[..checker.faults.len().min(5)]);
     let done: usize = checker.histories.values().map(|history| history.done.len()).sum();
-    assert!(in_time, "{done} of {EVENTS} are done; seed {seed}");
-    assert_eq!(done, EVENTS, "each once, as nothing has crashed; seed {seed}");
-    assert_eq!((group.cursor(), group.lanes), (EVENTS as Seq, 0), "seed {seed}");
+    assert!(in_time, "{done} of {events} are done; seed {seed}");
+    assert_eq!(done, events, "each once, as nothing has crashed; seed {seed}");
+    assert_eq!((group.cursor(), group.lanes), (events as Seq, 0), "seed {seed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_holds_whatever_fails_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    order_holds(folder.path().join("log.db").to_str().unwrap(), 7).await;
+    order_holds(folder.path().join("log.db").to_str().unwrap(), 7, 20_000).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn order_holds_whatever_fails_on_postgres() {
+    let (url, _) = ensue_conformance::postgres::fresh_schema("order");
+    order_holds(&url, 8, 6_000).await;
 }
