@@ -51,6 +51,7 @@
 //! | Up to where is the log still what it was? | `marks.rs` |
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
+//! | What is kept of what became of deliveries? | `history.rs` |
 //! | How do I test what should happen when? | `testing.rs` |
 //! | What can go wrong at the library's door? | `error.rs` |
 
@@ -62,6 +63,7 @@ mod error;
 mod filtered_prev;
 pub mod groups;
 mod handlers;
+mod history;
 mod marks;
 mod open;
 mod pages;
@@ -89,7 +91,8 @@ pub use ensue_core::{
     Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
 };
 pub use error::Error;
-pub use handlers::{Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
+pub use history::History;
+pub use handlers::{BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};

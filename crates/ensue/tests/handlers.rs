@@ -609,3 +609,76 @@ async fn a_condition_chooses_events_and_one_that_fails_on_an_event_does_not_stop
     assert_eq!(seen.seqs(), [2, 4]);
     running.shutdown(LONG).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_batch_handler_gets_many_and_one_bad_event_holds_only_its_object() {
+    let bus = Ensue::memory().await.unwrap();
+    let batches = Arc::new(Mutex::new(Vec::<Vec<Seq>>::new()));
+    let given = batches.clone();
+    bus.on("a")
+        .named("h")
+        .batch(50)
+        .retry(Retry::never())
+        .start(Start::Beginning)
+        .handle_batch(move |events: Vec<Event>, cx: Context| {
+            let seqs: Vec<Seq> = events.iter().map(|event| event.seq).collect();
+            let is_bad = seqs.contains(&23);
+            given.lock().unwrap().push(seqs.clone());
+            async move {
+                if is_bad {
+                    return Err(HandlerError::failed("poison"));
+                }
+                cx.publish(NewEvent::new("b").payload(&seqs))?;
+                Ok(())
+            }
+        })
+        .unwrap();
+    bus.publish_all((1..=100).map(|n| event("a", &format!("o{}", n % 10))).collect()).await.unwrap();
+    let running = bus.start().await.unwrap();
+    bus.drain().await.unwrap();
+    running.shutdown(LONG).await.unwrap();
+    let batches = batches.lock().unwrap().clone();
+    assert!(batches.iter().any(|batch| batch.len() == 50), "{batches:?}");
+    assert!(batches.iter().all(|batch| batch.is_sorted()));
+    assert!(batches.contains(&vec![23]), "it was run alone: {batches:?}");
+    // What was published says what was done: everything but the bad one and those of its object after it, once.
+    let mut done = Vec::new();
+    for event in
+        bus.store().read(ensue::Read { after: 100, limit: 1_000, filter: Default::default() }).await.unwrap().events
+    {
+        let seqs: Vec<Seq> =
+            event.payload.as_str().trim_matches(['[', ']']).split(',').map(|n| n.parse().unwrap()).collect();
+        done.extend(seqs);
+    }
+    done.sort_unstable();
+    let expected: Vec<Seq> = (1..=100).filter(|n| n % 10 != 3 || *n < 23).collect();
+    assert_eq!(done, expected);
+    let group = bus.store().group(&name("a.h")).await.unwrap().unwrap();
+    assert_eq!(group.lanes, 1);
+}
+
+#[tokio::test]
+async fn a_batch_is_divided_by_a_key() {
+    let bus = Ensue::memory().await.unwrap();
+    let parts = Arc::new(Mutex::new(Vec::<(String, Vec<Seq>)>::new()));
+    let given = parts.clone();
+    bus.on("a")
+        .named("h")
+        .start(Start::Beginning)
+        .split_by(|event| event.payload.as_str().to_owned())
+        .handle_batch(move |events: Vec<Event>, _cx: Context| {
+            let key = events[0].payload.as_str().to_owned();
+            assert!(events.iter().all(|event| event.payload.as_str() == key));
+            given.lock().unwrap().push((key, events.iter().map(|event| event.seq).collect()));
+            async { Ok(()) }
+        })
+        .unwrap();
+    bus.publish_all((0..30).map(|n| event("a", &format!("o{n}")).payload(&(n % 3))).collect()).await.unwrap();
+    let running = bus.start().await.unwrap();
+    bus.drain().await.unwrap();
+    running.shutdown(LONG).await.unwrap();
+    let parts = parts.lock().unwrap().clone();
+    assert_eq!(parts.len(), 3, "{parts:?}");
+    assert!(parts.iter().all(|(_, seqs)| seqs.len() == 10 && seqs.is_sorted()));
+    assert_eq!(bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor(), 30);
+}

@@ -20,6 +20,8 @@ use std::time::Duration;
 pub(super) struct Finished {
     pub key: LaneKey,
     pub event: Arc<Event>,
+    /// The other events of a batch.
+    pub others: Vec<(LaneKey, Arc<Event>)>,
     pub attempt: u32,
     pub started_at: Timestamp,
     pub context: Context,
@@ -33,12 +35,19 @@ pub(super) enum Begun {
 }
 
 /// Begins an attempt.
-pub(super) async fn begin(spec: &Spec, key: LaneKey, event: Arc<Event>, attempt: u32, context: Context) -> Begun {
+pub(super) async fn begin(
+    spec: &Spec,
+    (key, event): (LaneKey, Arc<Event>),
+    others: Vec<(LaneKey, Arc<Event>)>,
+    attempt: u32,
+    context: Context,
+) -> Begun {
     let started_at = Timestamp::now();
-    let mut run = AssertUnwindSafe(spec.code.run(event.clone(), context.clone())).catch_unwind();
+    let events = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
+    let mut run = AssertUnwindSafe(spec.code.run(events, context.clone())).catch_unwind();
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
         let ended = ended.unwrap_or_else(|panic| panicked(&*panic));
-        return Begun::Finished(Finished { key, event, attempt, started_at, context, ended });
+        return Begun::Finished(Finished { key, event, others, attempt, started_at, context, ended });
     }
     let timeout = spec.timeout;
     Begun::Waits(Box::pin(async move {
@@ -47,7 +56,7 @@ pub(super) async fn begin(spec: &Spec, key: LaneKey, event: Arc<Event>, attempt:
             None => run.await,
         };
         let ended = ended.unwrap_or_else(|panic| panicked(&*panic));
-        Finished { key, event, attempt, started_at, context, ended }
+        Finished { key, event, others, attempt, started_at, context, ended }
     }))
 }
 

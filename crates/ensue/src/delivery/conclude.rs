@@ -1,19 +1,22 @@
 //! What follows when an attempt has ended?
 
 use super::attempt::Finished;
+use super::lanes::Busy;
 use super::life::Life;
-use super::pending::DoneWith;
+use super::pending::{DoneWith, Other};
 use ensue_core::handling::{Ended, Next, OnExhausted, after_attempt};
-use ensue_core::positions::{Delivery, DeliveryState, LaneKey, LaneState, LogLine, SlotNumber};
-use ensue_core::{Event, Seq, StoreError, Timestamp};
+use ensue_core::positions::{Delivery, DeliveryState, Lane, LaneKey, LaneState, LogLine, SlotNumber};
+use ensue_core::{Entry, Event, Seq, StoreError, Timestamp};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Life<'_> {
     /// Does what follows from the end of an attempt.
     pub async fn conclude(&mut self, finished: Finished) -> Result<(), StoreError> {
-        let Finished { key, event, attempt, started_at, context, ended } = finished;
+        let Finished { key, event, others, attempt, started_at, context, ended } = finished;
         let said = context.take();
         self.suspects.ended(&key).into_iter().for_each(|key| self.lanes.ready(&key));
+        self.alone.remove(&event.seq);
         // What was committed in the handler's own transaction is done, whatever came after.
         let ended = if said.settled { Ended::Done } else { ended };
         let has_failed = !matches!(ended, Ended::Done);
@@ -22,36 +25,93 @@ impl Life<'_> {
             self.keep_lines(&event, said.lines);
         }
         if has_failed {
+            return self.all_not_done((key, event), others, attempt, started_at, ended).await;
+        }
+        let all = std::iter::once((key, event)).chain(others);
+        if self.worker.spec.audit || attempt > 1 || keeps_lines {
+            let all: Vec<(LaneKey, Arc<Event>)> = all.collect();
+            for (_, event) in &all {
+                self.record(event, DeliveryState::Done, attempt, None, started_at);
+            }
+            self.all_done(all.into_iter(), said.settled, said.events, attempt, started_at);
+        } else {
+            self.all_done(all, said.settled, said.events, attempt, started_at);
+        }
+        Ok(())
+    }
+
+    /// These are done, with what they published.
+    fn all_done(
+        &mut self,
+        mut all: impl Iterator<Item = (LaneKey, Arc<Event>)>,
+        settled: bool,
+        entries: Vec<Entry>,
+        attempt: u32,
+        started_at: Timestamp,
+    ) {
+        if settled || entries.is_empty() {
+            for (key, event) in all {
+                let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());
+                match (settled, has_row) {
+                    (true, false) => {
+                        self.marks.insert(key.clone(), (self.slot_of(&event), event.seq + 1));
+                    }
+                    (false, true) => {
+                        self.pending.dirty.insert(key.clone());
+                    }
+                    (true, true) | (false, false) => {}
+                }
+                self.passed(&key, event.seq);
+            }
+            return;
+        }
+        let Some((key, event)) = all.next() else { return };
+        let (slot, row) = (self.slot_of(&event), self.row_behind(&key, event.seq));
+        let others: Vec<Other> = all
+            .map(|(key, event)| Other { slot: self.slot_of(&event), row: self.row_behind(&key, event.seq), key, event })
+            .collect();
+        for key in others.iter().map(|other| &other.key).chain([&key]) {
+            if let Some(memory) = self.lanes.get_mut(key) {
+                memory.busy = Some(Busy::Writing);
+            }
+        }
+        self.pending.done_with.push(DoneWith { slot, key, event, others, attempt, started_at, entries, row });
+        self.pending.urgent = true;
+    }
+
+    /// The row of a lane, moved on behind an event; none if it has none.
+    fn row_behind(&self, key: &LaneKey, seq: Seq) -> Option<Lane> {
+        self.lanes.get(key)?.row.as_ref()?;
+        Some(self.waiting(key, seq + 1, 0))
+    }
+
+    /// An attempt at these has not succeeded.
+    async fn all_not_done(
+        &mut self,
+        (key, event): (LaneKey, Arc<Event>),
+        others: Vec<(LaneKey, Arc<Event>)>,
+        attempt: u32,
+        started_at: Timestamp,
+        ended: Ended,
+    ) -> Result<(), StoreError> {
+        if others.is_empty() {
             return self.not_done(key, event, attempt, started_at, ended).await;
         }
-        if self.worker.spec.audit || attempt > 1 || keeps_lines {
-            self.record(&event, DeliveryState::Done, attempt, None, started_at);
-        }
-        metrics::counter!("ensue_deliveries_total", "handler" => self.worker.spec.key.as_str().to_owned(), "outcome" => "done").increment(1);
-        let row = self.lanes.get(&key).and_then(|memory| memory.row.clone());
-        let slot = self.slot_of(&event);
-        if said.settled {
-            if row.is_none() {
-                self.marks.insert(key.clone(), (slot, event.seq + 1));
+        let runs_alone = matches!(ended, Ended::Failed { after: None, .. });
+        let mut lanes_told = HashSet::new();
+        for (key, event) in std::iter::once((key, event)).chain(others) {
+            // A lane that has stepped aside since goes on from its row, one event at a time.
+            let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());
+            if runs_alone && !has_row {
+                self.alone.insert(event.seq);
+                if let Some(memory) = self.lanes.get_mut(&key) {
+                    memory.busy = None;
+                }
+                self.lanes.ready(&key);
+            } else if lanes_told.insert(key.clone()) {
+                // What comes after it in its lane waits behind it.
+                self.not_done(key, event, attempt, started_at, ended.clone()).await?;
             }
-            self.passed(&key, event.seq);
-        } else if said.events.is_empty() {
-            if row.is_some() {
-                self.pending.dirty.insert(key.clone());
-            }
-            self.passed(&key, event.seq);
-        } else {
-            let row = row.map(|row| {
-                let mut lane = self.waiting(&key, event.seq + 1, 0);
-                lane.redriven = row.lane.redriven;
-                lane
-            });
-            if let Some(memory) = self.lanes.get_mut(&key) {
-                memory.busy = Some(super::lanes::Busy::Writing);
-            }
-            let entries = said.events;
-            self.pending.done_with.push(DoneWith { slot, key, event, attempt, started_at, entries, row });
-            self.pending.urgent = true;
         }
         Ok(())
     }
@@ -67,10 +127,14 @@ impl Life<'_> {
 
     /// What a successful attempt wanted to publish was refused: it has failed, for good.
     pub async fn refused(&mut self, done: DoneWith, error: &StoreError) -> Result<(), StoreError> {
-        self.marks.remove(&done.key);
+        let others: Vec<(LaneKey, Arc<Event>)> =
+            done.others.into_iter().map(|other| (other.key, other.event)).collect();
+        for key in others.iter().map(|(key, _)| key).chain([&done.key]) {
+            self.marks.remove(key);
+        }
         let error = format!("what it published was refused: {error}");
         let ended = Ended::Failed { error, after: None, permanent: true };
-        self.not_done(done.key, done.event, done.attempt, done.started_at, ended).await
+        self.all_not_done((done.key, done.event), others, done.attempt, done.started_at, ended).await
     }
 
     pub async fn not_done(
@@ -124,7 +188,7 @@ impl Life<'_> {
     }
 
     /// The lane gets a row, and the stream goes on without it.
-    fn stand_apart(&mut self, key: &LaneKey, event: &Arc<Event>, mut lane: ensue_core::positions::Lane) {
+    fn stand_apart(&mut self, key: &LaneKey, event: &Arc<Event>, mut lane: Lane) {
         if let Some(memory) = self.lanes.get_mut(key) {
             memory.busy = None;
             lane.redriven = memory.row.as_ref().is_some_and(|row| row.lane.redriven);

@@ -39,6 +39,11 @@ impl LaneMemory {
     pub fn front(&self) -> Option<Arc<Event>> {
         self.queue.front().cloned()
     }
+
+    /// The events that are in memory, in order.
+    pub fn queued(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.queue.iter()
+    }
 }
 
 /// What a lane is busy with.
@@ -138,6 +143,20 @@ impl Lanes {
             lane.is_ready = false;
         }
         Some(key)
+    }
+
+    /// The next lane that only the stream serves and that can go on at once; others keep their turn.
+    pub fn next_simple(&mut self) -> Option<LaneKey> {
+        for _ in 0..self.ready.len() {
+            let key = self.ready.pop_front()?;
+            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            if lane.row.is_none() && lane.busy.is_none() && !lane.queue.is_empty() {
+                lane.is_ready = false;
+                return Some(key);
+            }
+            self.ready.push_back(key);
+        }
+        None
     }
 
     pub fn has_ready(&self) -> bool {

@@ -15,7 +15,7 @@ use ensue_core::handling::Window;
 use ensue_core::positions::{AcquiredSlot, Ask, LaneKey, LaneQuery, LaneRow, LaneState, Settled, SlotNumber};
 use ensue_core::store::Page;
 use ensue_core::{Event, Seq, StoreError, Timestamp};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +94,8 @@ pub(super) struct Life<'w> {
     flushing: Option<(Flush, Answer<SettledAll>)>,
     pub running: JoinSet<Finished>,
     pub fetching: JoinSet<Fetched>,
+    /// Events of a batch that failed: each is run alone.
+    pub alone: HashSet<Seq>,
     /// Lanes whose next event waits for its parents.
     pub parked: Vec<LaneKey>,
     /// What may have ended the owners before.
@@ -132,6 +134,7 @@ impl<'w> Life<'w> {
             flushing: None,
             running: JoinSet::new(),
             fetching: JoinSet::new(),
+            alone: HashSet::new(),
             parked: Vec::new(),
             suspects: Suspects::of(&slots, cursor),
             slots,
@@ -320,7 +323,16 @@ impl<'w> Life<'w> {
         for (done, settled) in done_with.into_iter().zip(&settled) {
             match settled {
                 Settled::Refused(error) => self.refused(done, error).await?,
-                Settled::Done(_) | Settled::FenceLost => self.passed(&done.key, done.event.seq),
+                Settled::Done(_) | Settled::FenceLost => {
+                    self.passed(&done.key, done.event.seq);
+                    for other in done.others {
+                        self.passed(&other.key, other.event.seq);
+                        // A row that could not be part of the change is written with the next.
+                        if other.row.is_some() {
+                            self.pending.dirty.insert(other.key);
+                        }
+                    }
+                }
             }
         }
         after.into_iter().for_each(|after| self.after(after));

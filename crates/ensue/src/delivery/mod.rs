@@ -13,6 +13,7 @@
 //! | What may start now? | `starts.rs` |
 //! | What follows when an attempt has ended? | `conclude.rs` |
 //! | Which events of which object are next? | `lanes.rs` |
+//! | Which events go together to a handler of batches? | `batches.rs` |
 //! | What ended the processes that ran it before? | `suspects.rs` |
 //! | How is one attempt run? | `attempt.rs` |
 //! | What is to be written, and when? | `pending.rs`, `settler.rs` |
@@ -23,6 +24,7 @@
 
 mod asking;
 mod attempt;
+mod batches;
 mod conclude;
 mod intake;
 mod lanes;

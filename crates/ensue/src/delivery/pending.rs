@@ -25,10 +25,22 @@ pub(super) struct DoneWith {
     pub slot: SlotNumber,
     pub key: LaneKey,
     pub event: Arc<Event>,
+    /// The other events of a batch.
+    pub others: Vec<Other>,
     pub attempt: u32,
     pub started_at: Timestamp,
     pub entries: Vec<Entry>,
     /// The row of its lane, if that has one: moved on behind the event.
+    pub row: Option<Lane>,
+}
+
+/// Another event of a batch.
+#[derive(Debug)]
+pub(super) struct Other {
+    pub slot: SlotNumber,
+    pub key: LaneKey,
+    pub event: Arc<Event>,
+    /// As in [`DoneWith::row`].
     pub row: Option<Lane>,
 }
 
@@ -155,11 +167,21 @@ impl Pending {
             match done.row.take() {
                 Some(row) => change.lanes.push(LaneChange::Put(row)),
                 // Nothing before it is open: its cursor says it.
-                None if window.is_next(done.event.seq) && slots.len() == 1 => change.cursor = Some(done.event.seq),
+                None if window.is_next(done.event.seq) && slots.len() == 1 && done.others.is_empty() => {
+                    change.cursor = Some(done.event.seq);
+                }
                 None => {
                     marks.insert(done.key.clone(), (done.slot, done.event.seq + 1));
                     change.lanes.push(LaneChange::Put(done_mark(done.key.clone(), done.event.seq)));
                 }
+            }
+            // What is in other slots cannot be part of this change: it is done when this one is.
+            for other in done.others.iter_mut().filter(|other| other.slot == done.slot) {
+                let mark = || {
+                    marks.insert(other.key.clone(), (other.slot, other.event.seq + 1));
+                    done_mark(other.key.clone(), other.event.seq)
+                };
+                change.lanes.push(LaneChange::Put(other.row.take().unwrap_or_else(mark)));
             }
             changes.push(change);
         }

@@ -6,7 +6,7 @@ use super::life::{Fetched, Life};
 use super::pending::After;
 use crate::handlers::{Context, ContextParts, done_mark};
 use ensue_core::handling::Ended;
-use ensue_core::positions::{Lane, LaneKey, LaneState};
+use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::store::Read;
 use ensue_core::{Event, Filter, Seq, StoreError, Timestamp};
 use std::sync::Arc;
@@ -51,11 +51,13 @@ impl Life<'_> {
                         continue;
                     }
                     if claimed {
-                        self.start(key, event, attempts, redriven).await?;
+                        self.start((key, event), Vec::new(), attempts, redriven).await?;
                     } else if must_claim {
                         self.claim(&key, &event, attempts + 1, redriven);
+                    } else if has_row || self.worker.spec.batch == 1 || self.alone.contains(&event.seq) {
+                        self.start((key, event), Vec::new(), attempts + 1, redriven).await?;
                     } else {
-                        self.start(key, event, attempts + 1, redriven).await?;
+                        self.start_batch(key).await?;
                     }
                 }
                 Step::Fetch { after, to } => self.fetch(key, after, to),
@@ -106,10 +108,19 @@ impl Life<'_> {
         self.pending.put(self.slot_of(&event), lane);
     }
 
-    async fn start(&mut self, key: LaneKey, event: Arc<Event>, attempt: u32, redriven: bool) -> Result<(), StoreError> {
-        let slot = self.slot_of(&event);
-        let fence = self.slot_starts[usize::from(slot)].map_or(0, |slot| slot.fence);
+    pub async fn start(
+        &mut self,
+        (key, event): (LaneKey, Arc<Event>),
+        others: Vec<(LaneKey, Arc<Event>)>,
+        attempt: u32,
+        redriven: bool,
+    ) -> Result<(), StoreError> {
+        let (slot, fence) = self.slot_and_fence(&event);
         let spec = &self.worker.spec;
+        let place = |(key, event): &(LaneKey, Arc<Event>)| {
+            let (slot, fence) = self.slot_and_fence(event);
+            (slot, fence, key.clone(), event.seq)
+        };
         let context = Context::new(ContextParts {
             group: spec.key.clone(),
             member: self.worker.membership.member.id,
@@ -117,23 +128,36 @@ impl Life<'_> {
             fence,
             lane: key.clone(),
             seq: event.seq,
+            others: others.iter().map(place).collect(),
             attempt,
             redriven,
             timeout: spec.timeout,
             cancelled: self.cancel.subscribe(),
             states: self.worker.states.clone(),
         });
+        // Of each lane the first: those after it run with it.
+        let since = Instant::now();
+        for (key, event) in others.iter().rev() {
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since });
+            }
+        }
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since: Instant::now() });
+            lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since });
             lane.claimed = false;
         }
-        match attempt::begin(spec, key, event, attempt, context).await {
+        match attempt::begin(spec, (key, event), others, attempt, context).await {
             Begun::Finished(finished) => self.conclude(finished).await,
             Begun::Waits(rest) => {
                 self.running.spawn(rest);
                 Ok(())
             }
         }
+    }
+
+    fn slot_and_fence(&self, event: &Event) -> (SlotNumber, Fence) {
+        let slot = self.slot_of(event);
+        (slot, self.slot_starts[usize::from(slot)].map_or(0, |slot| slot.fence))
     }
 
     /// Reads what is next in a lane that stands apart.

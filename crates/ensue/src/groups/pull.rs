@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// The most events that one read answers.
 pub const LIMIT_MAX: usize = 1_000;

@@ -1,18 +1,21 @@
 //! How is a handler bound to events, and how is it run?
 
-use super::handler::{ErasedHandler, Handler, Typed};
+use super::handler::{BatchHandler, ErasedHandler, Handler, Typed, TypedBatch};
 use crate::Ensue;
 use crate::error::Error;
 use crate::subscription::Subscription;
 use ensue_core::condition::Condition;
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
-use ensue_core::{GroupName, Invalid, Json, Payload, Topic};
+use ensue_core::{Event, GroupName, Invalid, Json, Payload, Topic};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How many deliveries of one handler run at once, unless told.
 const CONCURRENCY: usize = 8;
+/// How many events a batch has, unless told, and at most.
+const BATCH: usize = 100;
+const BATCH_MAX: usize = 1_000;
 /// How many may run at once.
 const CONCURRENCY_MAX: usize = 10_000;
 
@@ -64,8 +67,14 @@ pub(crate) struct Spec {
     pub mode: Mode,
     pub logs_always: bool,
     pub audit: bool,
+    /// How many events are handled at once; 1 for a handler of single events.
+    pub batch: usize,
+    pub split_by: Option<SplitBy>,
     pub code: Arc<dyn ErasedHandler>,
 }
+
+/// Divides a batch: events with the same text go together.
+pub(crate) type SplitBy = Arc<dyn Fn(&Event) -> String + Send + Sync>;
 
 /// A handler that is being bound; see [`Ensue::on`](crate::Ensue::on).
 #[must_use = "the handler is bound by `handle`"]
@@ -82,6 +91,8 @@ pub struct HandlerBuilder {
     mode: Mode,
     logs_always: bool,
     audit: bool,
+    batch: usize,
+    split_by: Option<SplitBy>,
     filter: Option<(String, Json)>,
 }
 
@@ -100,6 +111,8 @@ impl HandlerBuilder {
             mode: Mode::Async,
             logs_always: false,
             audit: false,
+            batch: BATCH,
+            split_by: None,
             filter: None,
         }
     }
@@ -160,9 +173,26 @@ impl HandlerBuilder {
         Self { audit: true, ..self }
     }
 
+    /// How many events a handler of batches gets at most; 100 unless told. A batch is what is there when it starts: it
+    /// does not wait to be full.
+    pub fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// Divides each batch by a key: events with the same key go together, in order; the parts run in parallel.
+    pub fn split_by(self, key: impl Fn(&Event) -> String + Send + Sync + 'static) -> Self {
+        Self { split_by: Some(Arc::new(key)), ..self }
+    }
+
+    /// Binds code that handles several events at once, of many objects. When it fails, each event is run alone, so that
+    /// one of them cannot hold the others; from then on each has its own attempts.
+    pub fn handle_batch<P: Payload>(self, handler: impl BatchHandler<P>) -> Result<(), Error> {
+        self.handle_erased(Arc::new(TypedBatch::new(handler)))
+    }
+
     /// Binds the code. Nothing is delivered before [`Ensue::start`](crate::Ensue::start).
     pub fn handle<P: Payload>(self, handler: impl Handler<P>) -> Result<(), Error> {
-        self.handle_erased(Arc::new(Typed::new(handler)))
+        Self { batch: 1, ..self }.handle_erased(Arc::new(Typed::new(handler)))
     }
 
     /// Binds code that was registered by name.
@@ -170,7 +200,8 @@ impl HandlerBuilder {
         let code = self.bus.inner().handlers.registered(name).ok_or_else(|| {
             Invalid::new("handlers", format!("names `{name}`, which nothing is registered under: register it before the bus starts, or correct the name"))
         })?;
-        let builder = if self.name.is_none() { self.named(name.rsplit('.').next().unwrap_or(name)) } else { self };
+        let mut builder = if self.name.is_none() { self.named(name.rsplit('.').next().unwrap_or(name)) } else { self };
+        builder.batch = 1;
         builder.handle_erased(code)
     }
 
@@ -192,6 +223,9 @@ impl HandlerBuilder {
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
             let reason = format!("is {}; choose between 1 and {CONCURRENCY_MAX}", self.concurrency);
             return Err(Invalid::new("concurrency", reason));
+        }
+        if self.batch == 0 || self.batch > BATCH_MAX {
+            return Err(Invalid::new("batch", format!("is {}; choose between 1 and {BATCH_MAX}", self.batch)));
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(Invalid::new(
@@ -218,6 +252,8 @@ impl HandlerBuilder {
             mode: self.mode,
             logs_always: self.logs_always,
             audit: self.audit,
+            batch: self.batch,
+            split_by: self.split_by,
             code,
         })
     }

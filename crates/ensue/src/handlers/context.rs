@@ -36,6 +36,8 @@ pub(crate) struct ContextParts {
     pub fence: Fence,
     pub lane: LaneKey,
     pub seq: Seq,
+    /// The other events of a batch: slot, fence, lane and place.
+    pub others: Vec<(SlotNumber, Fence, LaneKey, Seq)>,
     pub attempt: u32,
     pub redriven: bool,
     pub timeout: Option<Duration>,
@@ -166,21 +168,34 @@ impl Context {
         &self,
         tx: &mut ensue_stores::sqlite::Transaction<'_>,
     ) -> Result<(), ensue_stores::sqlite::TransactionError> {
-        let change = self.done_change();
-        tx.settle(&change)?;
+        for change in self.done_changes() {
+            tx.settle(&change)?;
+        }
         let said = self.0.clone();
         tx.on_commit(move || said.said.lock().unwrap_or_else(PoisonError::into_inner).settled = true);
         Ok(())
     }
 
-    /// What settles this attempt, wherever its group's cursor is.
+    /// What settles this attempt, wherever its group's cursor is: one change for each slot.
     #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "there is no other own transaction yet"))]
-    fn done_change(&self) -> SlotChange {
-        let ContextParts { group, slot, member, fence, lane, seq, .. } = &self.0.parts;
-        let mut change = SlotChange::new(group.clone(), *slot, *member, *fence);
-        change.events = self.said().events.clone();
-        change.lanes.push(LaneChange::Put(done_mark(lane.clone(), *seq)));
-        change
+    fn done_changes(&self) -> Vec<SlotChange> {
+        let ContextParts { group, slot, member, fence, lane, seq, others, .. } = &self.0.parts;
+        let mut first = SlotChange::new(group.clone(), *slot, *member, *fence);
+        first.events = self.said().events.clone();
+        first.lanes.push(LaneChange::Put(done_mark(lane.clone(), *seq)));
+        let mut changes = vec![first];
+        for (slot, fence, lane, seq) in others {
+            let mark = LaneChange::Put(done_mark(lane.clone(), *seq));
+            match changes.iter_mut().find(|change| change.slot == *slot) {
+                Some(change) => change.lanes.push(mark),
+                None => {
+                    let mut change = SlotChange::new(group.clone(), *slot, *member, *fence);
+                    change.lanes.push(mark);
+                    changes.push(change);
+                }
+            }
+        }
+        changes
     }
 
     /// What it has said, taken out.

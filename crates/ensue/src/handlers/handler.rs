@@ -111,10 +111,29 @@ where
 /// What runs: borrows nothing, and ends in one of the ways that decisions know.
 pub(crate) type Run = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
+/// Code that follows from several events at once: any `async fn(Vec<Event<P>>, Context) -> Result<(), HandlerError>`. The
+/// events are in the order of the log; what it returns is said of all of them.
+pub trait BatchHandler<P>: Send + Sync + 'static {
+    /// Handles some events.
+    fn handle(&self, events: Vec<Event<P>>, cx: Context) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
+}
+
+impl<P, F, Fut, O> BatchHandler<P> for F
+where
+    P: Payload,
+    F: Fn(Vec<Event<P>>, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, HandlerError>> + Send,
+    O: Into<Outcome>,
+{
+    async fn handle(&self, events: Vec<Event<P>>, cx: Context) -> Result<Outcome, HandlerError> {
+        self(events, cx).await.map(Into::into)
+    }
+}
+
 /// A handler without its types.
 pub(crate) trait ErasedHandler: Send + Sync {
-    /// Begins one attempt.
-    fn run(&self, event: Arc<Event>, cx: Context) -> Run;
+    /// Begins one attempt, at one event or, for a handler of batches, at several in the order of the log.
+    fn run(&self, events: Vec<Arc<Event>>, cx: Context) -> Run;
 }
 
 /// A handler of one type of payload.
@@ -130,16 +149,51 @@ impl<P, H> Typed<P, H> {
 }
 
 impl<P: Payload, H: Handler<P>> ErasedHandler for Typed<P, H> {
-    fn run(&self, event: Arc<Event>, cx: Context) -> Run {
+    fn run(&self, events: Vec<Arc<Event>>, cx: Context) -> Run {
         let handler = self.handler.clone();
         Box::pin(async move {
-            match event.read_as::<P>() {
-                Ok(event) => ended(handler.handle(event, cx).await),
-                // It will not decode the next time either.
-                Err(error) => Ended::Failed { error, after: None, permanent: true },
+            for event in events {
+                match event.read_as::<P>() {
+                    Ok(event) => match ended(handler.handle(event, cx.clone()).await) {
+                        Ended::Done => {}
+                        other => return other,
+                    },
+                    Err(error) => return unreadable(error),
+                }
+            }
+            Ended::Done
+        })
+    }
+}
+
+/// A handler of batches of one type of payload.
+pub(crate) struct TypedBatch<P, H> {
+    handler: Arc<H>,
+    payload: PhantomData<fn() -> P>,
+}
+
+impl<P, H> TypedBatch<P, H> {
+    pub fn new(handler: H) -> Self {
+        Self { handler: Arc::new(handler), payload: PhantomData }
+    }
+}
+
+impl<P: Payload, H: BatchHandler<P>> ErasedHandler for TypedBatch<P, H> {
+    fn run(&self, events: Vec<Arc<Event>>, cx: Context) -> Run {
+        let handler = self.handler.clone();
+        Box::pin(async move {
+            let read: Result<Vec<Event<P>>, String> = events.iter().map(|event| event.read_as()).collect();
+            match read {
+                Ok(events) => ended(handler.handle(events, cx).await),
+                Err(error) => unreadable(error),
             }
         })
     }
+}
+
+/// It will not decode the next time either.
+fn unreadable(error: String) -> Ended {
+    Ended::Failed { error, after: None, permanent: true }
 }
 
 /// What a handler's answer means.

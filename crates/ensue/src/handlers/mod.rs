@@ -16,7 +16,7 @@ mod registry;
 
 pub use builder::{Binding, HandlerBuilder, Mode};
 pub use context::Context;
-pub use handler::{Handler, HandlerError, Outcome};
+pub use handler::{BatchHandler, Handler, HandlerError, Outcome};
 pub use info::HandlerInfo;
 
 pub(crate) use builder::Spec;

@@ -1,0 +1,66 @@
+//! Which events go together to a handler of batches?
+//!
+//! What is ready when a batch starts: of every lane as many events as there are, in order, up to the most that the handler
+//! takes. When a batch fails, each of its events is run alone: one of them may be the cause, and the others go on.
+
+use super::life::Life;
+use ensue_core::positions::LaneKey;
+use ensue_core::{Event, StoreError};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type Batch = Vec<(LaneKey, Arc<Event>)>;
+
+impl Life<'_> {
+    /// Starts a batch that begins with what is next in this lane.
+    pub async fn start_batch(&mut self, first: LaneKey) -> Result<(), StoreError> {
+        let most = self.worker.spec.batch;
+        let mut batch = Batch::new();
+        let mut next = Some(first);
+        while let Some(key) = next {
+            self.gather(&key, most, &mut batch);
+            next = if batch.len() < most { self.lanes.next_simple() } else { None };
+        }
+        batch.sort_by_key(|(_, event)| event.seq);
+        let parts = match &self.worker.spec.split_by {
+            Some(key_of) => divide(batch, |event| key_of(event)),
+            None => vec![batch],
+        };
+        for part in parts {
+            let mut events = part.into_iter();
+            if let Some(first) = events.next() {
+                self.start(first, events.collect(), 1, false).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a lane has, as far as it may start.
+    fn gather(&self, key: &LaneKey, most: usize, batch: &mut Batch) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        for event in lane.queued().take(most - batch.len()) {
+            let parents = &self.worker.parents;
+            let may_start = !self.alone.contains(&event.seq)
+                && !self.suspects.is_one(key, event.seq)
+                && parents.iter().all(|parent| parent.lets_children_have(event.seq));
+            if !may_start {
+                break;
+            }
+            batch.push((key.clone(), event.clone()));
+        }
+    }
+}
+
+/// Those with the same key together, in order, in the order of their first.
+fn divide(batch: Batch, key_of: impl Fn(&Event) -> String) -> Vec<Batch> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut parts: Vec<Batch> = Vec::new();
+    for (lane, event) in batch {
+        let place = *places.entry(key_of(&event)).or_insert(parts.len());
+        if place == parts.len() {
+            parts.push(Batch::new());
+        }
+        parts[place].push((lane, event));
+    }
+    parts
+}
