@@ -80,9 +80,9 @@ mod wanted;
 
 pub use address::{Address, Place};
 pub use bus::Ensue;
-pub use delivery::Waited;
+pub use delivery::{DeliveryReport, HandlerReport, Stuck, Waited};
 pub use ensue_core::{chain, condition, matching};
-pub use ensue_core::handling::{OnExhausted, Retry};
+pub use ensue_core::handling::{OnExhausted, Retry, Standing, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};

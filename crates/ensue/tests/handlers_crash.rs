@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,16 +68,21 @@ async fn handle_until_killed() {
     }
 }
 
-/// Lets a process work until it has stored so much more, and kills it. Answers the newest event that was acknowledged.
-fn work_and_kill(store: &str, effects: &Path, batches: usize) -> Seq {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+/// A process that publishes and handles.
+fn worker(store: &str, effects: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "handle_until_killed", "--ignored", "--nocapture", "--test-threads", "1"])
         .env(STORE, store)
         .env(EFFECTS, effects)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Lets a process work until it has stored so much more, and kills it. Answers the newest event that was acknowledged.
+fn work_and_kill(store: &str, effects: &Path, batches: usize) -> Seq {
+    let mut child = worker(store, effects);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let stored =
         lines.map_while(Result::ok).filter_map(|line| line.split("stored ").nth(1)?.trim().parse::<Seq>().ok());
@@ -135,6 +140,15 @@ async fn survives_kills(store: &str, kills: usize) {
     }
     let bus = bus(store, &effects).await;
     let running = bus.start().await.unwrap();
+    all_handled(&bus).await;
+    running.shutdown(LONG).await.unwrap();
+    let (events, worst) = checked(&bus, &effects, acknowledged).await;
+    bus.close().await;
+    println!("{kills} kills, {events} events, at most {worst} repeated after one");
+}
+
+/// Waits until everything that is in the log is handled.
+async fn all_handled(bus: &Ensue) {
     let drained = async {
         loop {
             bus.drain().await.unwrap();
@@ -146,9 +160,11 @@ async fn survives_kills(store: &str, kills: usize) {
         }
     };
     tokio::time::timeout(LONG, drained).await.expect("what is left is handled");
-    running.shutdown(LONG).await.unwrap();
-    let mut log = Vec::new();
-    let mut after = 0;
+}
+
+/// Compares what was done with the log: how many events there are, and how many were repeated at most after one kill.
+async fn checked(bus: &Ensue, effects: &Path, acknowledged: Seq) -> (usize, usize) {
+    let (mut log, mut after) = (Vec::new(), 0);
     loop {
         let page = bus.store().read(Read { after, limit: 1_000, filter: Filter::default() }).await.unwrap();
         if page.next == after {
@@ -157,16 +173,42 @@ async fn survives_kills(store: &str, kills: usize) {
         after = page.next;
         log.extend(page.events.iter().map(|event| (event.object.clone().unwrap().to_string(), event.seq)));
     }
-    bus.close().await;
     assert!(after >= acknowledged, "what was acknowledged is there");
-    let text = std::fs::read_to_string(&effects).unwrap();
+    let text = std::fs::read_to_string(effects).unwrap();
     let line = |line: &str| {
         let mut parts = line.split(' ').map(str::to_owned);
         (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap().parse().unwrap())
     };
     let lines: Vec<(String, String, Seq)> = text.lines().map(line).collect();
-    let worst = check(&lines, &log);
-    println!("{kills} kills, {} events, at most {worst} repeated after one", log.len());
+    (log.len(), check(&lines, &log))
+}
+
+/// H16: a process is stopped for longer than its lease, another takes over, and the first goes on: what it still wants to
+/// start or write changes nothing.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_stopped_for_longer_than_its_lease_starts_nothing_more() {
+    use ensue_conformance::postgres::{fresh_schema, signal};
+    let (url, _) = fresh_schema("stopped");
+    let folder = tempfile::tempdir().unwrap();
+    let effects = folder.path().join("effects");
+    File::create(&effects).unwrap();
+    let mut stopped = worker(&url, &effects);
+    let mut lines = BufReader::new(stopped.stdout.take().unwrap()).lines();
+    lines.by_ref().map_while(Result::ok).filter(|line| line.contains("stored ")).nth(30).expect("it works");
+    signal("STOP", stopped.id());
+    let bus = bus(&url, &effects).await;
+    let running = bus.start().await.unwrap();
+    all_handled(&bus).await;
+    signal("CONT", stopped.id());
+    // It publishes again, so it is alive; its handlers' slots are somebody else's.
+    lines.map_while(Result::ok).filter(|line| line.contains("stored ")).nth(10).expect("it goes on");
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+    all_handled(&bus).await;
+    running.shutdown(LONG).await.unwrap();
+    checked(&bus, &effects, 0).await;
+    bus.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

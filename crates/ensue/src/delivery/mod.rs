@@ -20,12 +20,16 @@
 //! | Which slots are this process's? | `member.rs` |
 //! | How far is a handler, for those who wait for it? | `progress.rs` |
 //! | How does one wait for handlers, or bring something back? | `asking.rs` |
+//! | What became of an event, and how do the handlers stand? | `audit.rs` |
+//! | How is something brought back that stands still? | `held.rs` |
 //! | How is it all started and stopped? | `start.rs` |
 
 mod asking;
 mod attempt;
+mod audit;
 mod batches;
 mod conclude;
+mod held;
 mod intake;
 mod lanes;
 mod life;
@@ -40,4 +44,6 @@ mod suspects;
 mod worker;
 
 pub use asking::Waited;
+pub use audit::{DeliveryReport, HandlerReport};
+pub use held::Stuck;
 pub(crate) use start::Deliveries;
