@@ -2,8 +2,12 @@
 //!
 //! The log is trimmed from its old end, by age, by size or both: whichever asks for more. The newest number and time
 //! given out survive any trim, so `seq` goes on where it was even when nothing is left.
+//!
+//! What a group has not passed stays, however old or large the log is, unless the group is an orphan: nobody has served it
+//! for longer than the owner of the log is willing to wait. What an orphan loses, it is told.
 
 use crate::event::Seq;
+use crate::positions::GroupState;
 use jiff::{SignedDuration, Timestamp};
 
 /// What the owner of a log wants kept. Nothing set means: everything.
@@ -13,12 +17,34 @@ pub struct Retention {
     pub age: Option<SignedDuration>,
     /// Forget the oldest beyond about this many bytes of events.
     pub bytes: Option<u64>,
+    /// Keep what a group still needs for so long after it was last served; for ever if there is none.
+    pub hold_max: Option<SignedDuration>,
 }
 
 impl Retention {
     /// The time before which events may go, or none if age does not matter.
     pub fn horizon(&self, now: Timestamp) -> Option<Timestamp> {
         now.checked_sub(self.age?).ok()
+    }
+
+    /// Is there anything to forget, ever?
+    pub fn forgets(&self) -> bool {
+        self.age.is_some() || self.bytes.is_some()
+    }
+
+    /// Has nobody served this group for so long that the log no longer waits for it?
+    pub fn is_orphan(&self, group: &GroupState, now: Timestamp) -> bool {
+        self.hold_max.is_some_and(|hold_max| now.duration_since(group.served_at) > hold_max)
+    }
+
+    /// The group that holds the log back, and the oldest event that it still needs; none if nobody holds it.
+    pub fn held_back_by<'g>(
+        &self,
+        groups: impl IntoIterator<Item = &'g GroupState>,
+        now: Timestamp,
+    ) -> Option<(&'g GroupState, Seq)> {
+        let waited_for = groups.into_iter().filter(|group| !self.is_orphan(group, now));
+        waited_for.map(|group| (group, group.needs_from())).min_by_key(|(_, needs_from)| *needs_from)
     }
 }
 
@@ -55,6 +81,8 @@ pub fn keep_from(retention: &Retention, bounds: Bounds, first_young: Option<Seq>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::GroupName;
+    use crate::positions::{GroupKind, SlotState};
 
     const BOUNDS: Bounds = Bounds { first: 101, last: 200 };
 
@@ -65,7 +93,7 @@ mod tests {
 
     #[test]
     fn whichever_of_age_and_size_asks_for_more_wins() {
-        let retention = Retention { age: Some(SignedDuration::from_hours(1)), bytes: Some(50) };
+        let retention = Retention { age: Some(SignedDuration::from_hours(1)), bytes: Some(50), hold_max: None };
         assert_eq!(keep_from(&retention, BOUNDS, Some(120), 100), 151);
         assert_eq!(keep_from(&retention, BOUNDS, Some(180), 100), 180);
         assert_eq!(keep_from(&retention, BOUNDS, Some(180), 10), 180);
@@ -73,10 +101,53 @@ mod tests {
 
     #[test]
     fn a_trim_may_empty_the_log_and_never_reaches_beyond_it() {
-        let retention = Retention { age: None, bytes: Some(0) };
+        let retention = Retention { bytes: Some(0), ..Retention::default() };
         assert_eq!(keep_from(&retention, BOUNDS, None, 1), 201);
         let empty = Bounds { first: 201, last: 200 };
         assert_eq!(empty.count(), 0);
         assert_eq!(keep_from(&retention, empty, Some(500), 0), 201);
+    }
+
+    fn group(name: &str, cursor: Seq, oldest_lane: Option<Seq>, served_hours_ago: i64) -> GroupState {
+        let slot = SlotState { slot: 0, cursor, fence: 1, vanished: 0, owner: None };
+        let served_at = NOW.checked_sub(SignedDuration::from_hours(served_hours_ago)).unwrap();
+        GroupState {
+            name: GroupName::stored(name),
+            kind: GroupKind::Pull,
+            created_at: Timestamp::UNIX_EPOCH,
+            served_at,
+            slots: vec![slot],
+            version: 1,
+            subscriptions: 0,
+            lanes: 0,
+            oldest_lane,
+            lost: None,
+        }
+    }
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn held(hold_max_hours: Option<i64>, groups: &[GroupState]) -> Option<(&str, Seq)> {
+        let hold_max = hold_max_hours.map(SignedDuration::from_hours);
+        let retention = Retention { hold_max, ..Retention::default() };
+        retention.held_back_by(groups, NOW).map(|(group, from)| (group.name.as_str(), from))
+    }
+
+    #[test]
+    fn the_group_that_needs_the_oldest_event_holds_the_log() {
+        assert_eq!(held(Some(24), &[]), None);
+        let groups = [group("fast", 190, None, 0), group("slow", 150, None, 1), group("stuck", 180, Some(120), 2)];
+        assert_eq!(held(Some(24), &groups[..2]), Some(("slow", 151)));
+        assert_eq!(held(Some(24), &groups), Some(("stuck", 120)), "a lane needs its event");
+    }
+
+    #[test]
+    fn an_orphan_holds_nothing_unless_the_log_waits_for_ever() {
+        let groups = [group("live", 150, None, 24), group("orphan", 10, None, 25)];
+        assert_eq!(held(Some(24), &groups), Some(("live", 151)));
+        assert_eq!(held(None, &groups), Some(("orphan", 11)));
+        assert_eq!(held(Some(24), &groups[1..]), None);
+        // A lease that ends later than now is no reason to call its group an orphan.
+        assert_eq!(held(Some(24), &[group("leased", 10, None, -1)]), Some(("leased", 11)));
     }
 }

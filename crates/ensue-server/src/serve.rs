@@ -1,11 +1,13 @@
 //! How does a server begin, and how does it end?
 //!
 //! It begins by listening before it opens the store, so that a taken port costs nothing, and tells its address on
-//! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, streams are ended, requests
-//! under way are finished within ten seconds, the store is closed.
+//! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, no new deliveries, streams are
+//! ended, requests under way are finished within ten seconds, handlers that run are waited for (`drain_max`), what is done
+//! is written down, the store is closed.
 
 use crate::cli::output;
 use crate::config::Settings;
+use crate::executors::Executors;
 use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
 use anyhow::{Context, anyhow, bail};
 use ensue::{Bounds, Ensue, Options};
@@ -25,6 +27,12 @@ const FILES_RESERVED: usize = 128;
 
 /// Runs a server until it is told to stop.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    run_with(settings, |_| Ok(())).await
+}
+
+/// Runs a server of an application with code of its own: `prepare` registers what the config file names
+/// ([`Ensue::register`]), binds handlers and gives them state, before anything is delivered.
+pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow::Result<()>) -> anyhow::Result<()> {
     // Figures from before the recorder is there would go nowhere.
     http::recorder();
     let mut signals = Signals::install()?;
@@ -36,7 +44,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     };
     let bus = opened?;
     let bounds = bus.store().bounds().await?;
+    prepare(&bus)?;
+    Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
     let running = bus.start().await?;
+    let history = tokio::spawn({
+        let (bus, history) = (bus.clone(), settings.history);
+        async move { bus.keep_history(history).await }
+    });
 
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
@@ -53,19 +67,25 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         () = signals.next() => {}
         ended = &mut server => bail!("the server ended by itself: {ended:?}"),
     }
-    tracing::info!("stopping: finishing the requests under way");
+    tracing::info!("stopping: finishing the requests and handlers under way");
     stop.send_replace(true);
+    history.abort();
+    let requests = async {
+        if let Ok(ended) = tokio::time::timeout(GRACE_MAX, &mut server).await {
+            return ended.context("the server's task failed");
+        }
+        tracing::warn!("some requests were still under way after {} s: they are cut off", GRACE_MAX.as_secs());
+        server.abort();
+        Ok(())
+    };
+    let ended = async {
+        let (requests, handlers) = tokio::join!(requests, running.shutdown(settings.drain_max));
+        requests.and(handlers.context("what is done could not be written down: it is done again"))
+    };
     tokio::select! {
-        () = signals.next() => bail!("told to stop twice: stopped at once, without waiting for requests under way"),
-        finished = tokio::time::timeout(GRACE_MAX, &mut server) => match finished {
-            Ok(ended) => ended.context("the server's task failed")?,
-            Err(_late) => {
-                tracing::warn!("some requests were still under way after {} s: they are cut off", GRACE_MAX.as_secs());
-                server.abort();
-            }
-        },
+        () = signals.next() => bail!("told to stop twice: stopped at once, without waiting for what was under way"),
+        ended = ended => ended?,
     }
-    running.shutdown(GRACE_MAX).await?;
     if tokio::time::timeout(GRACE_MAX, bus.close()).await.is_err() {
         bail!("the store did not close within {} s; what was acknowledged is on disk", GRACE_MAX.as_secs());
     }
@@ -96,19 +116,20 @@ fn room_for_connections() -> usize {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn install() -> anyhow::Result<Self> {
+    /// Listens for them from now on.
+    pub fn install() -> anyhow::Result<Self> {
         let listen_to = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self { terminate: listen_to(SignalKind::terminate())?, interrupt: listen_to(SignalKind::interrupt())? })
     }
 
     /// The next time somebody wants us to stop.
-    async fn next(&mut self) {
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -125,7 +146,7 @@ async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     })
 }
 
-async fn open(settings: &Settings) -> anyhow::Result<Ensue> {
+pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Ensue> {
     let options = Options { retention: settings.retention, ..Options::default() };
     Ensue::open_with(settings.store.as_str(), options)
         .await
@@ -144,9 +165,13 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
         1 => "needs a token (Authorization: Bearer …)".to_string(),
         count => format!("needs one of {count} tokens (Authorization: Bearer …)"),
     };
+    let handlers = match settings.handlers.len() as u64 {
+        0 => String::new(),
+        count => format!("\n  runs    {}", output::counted(count, "handler")),
+    };
     let config = settings.file.as_ref().map_or(String::new(), |file| format!("\n  config  {}", file.display()));
     eprintln!(
-        "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{config}",
+        "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{handlers}{config}",
         env!("CARGO_PKG_VERSION"),
         settings.store,
         settings.keeps(),

@@ -2,14 +2,19 @@
 //! is refused before a request has reached its route, which the description says once for all paths.
 
 mod http_support;
-use ensue::{Ensue, StoreError};
+use ensue::positions::{
+    Acquire, GroupKind, Lane, LaneChange, LaneKey, LaneState, Member, NewGroup, Settled, SlotChange, Start,
+};
+use ensue::{Ensue, GroupName, ObjectKey, StoreError};
 use ensue_server::{HttpOptions, Tokens};
 use http_support::Server;
 use http_support::moody::{Mood, Moody};
+use jiff::SignedDuration;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use uuid::Uuid;
 
 async fn moody(tokens: Tokens) -> (Server, Arc<Mutex<Mood>>) {
     let memory = Ensue::open("sqlite::memory:").await.unwrap();
@@ -43,7 +48,132 @@ fn described(description: &Value) -> BTreeSet<(String, String, u16)> {
 
 /// A path with its parameters filled in such that the request succeeds.
 fn filled(path: &str) -> String {
-    path.replace("{place}", "1").replace("{object}", "o")
+    if path == "/v1/objects" {
+        return "/v1/objects?held=true".into();
+    }
+    path.replace("{place}", "1")
+        .replace("{object}", "o")
+        .replace("{group}", "g")
+        .replace("{id}", NO_ID)
+        .replace("{handler}", "h.one")
+}
+
+/// The id of nothing.
+const NO_ID: &str = "0190a5a0-0000-7000-8000-000000000001";
+
+/// A body that an operation can read, so that it comes as far as to the store.
+fn fitting(path: &str) -> &'static [u8] {
+    match path {
+        "/v1/groups/{group}/seek" => br#"{"to":"now"}"#,
+        "/v1/groups/{group}/commit" => {
+            br#"{"cursor":0,"lease":"010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}"#
+        }
+        path if path.starts_with("/v1/groups/{group}") => b"{}",
+        path if path.ends_with("/retry") || path.ends_with("/skip") => b"{}",
+        _ => br#"{"topic":"a"}"#,
+    }
+}
+
+/// What each operation on handlers answers by itself. Object `o` is held at its first event, for two handlers.
+async fn handlers_answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>) {
+    let store = server.bus.store();
+    let key = LaneKey::Object(ObjectKey::parse("o").unwrap());
+    for name in ["h.one", "h.two"] {
+        let group = GroupName::parse("group", name).unwrap();
+        let (kind, start) = (GroupKind::Handler, Start::Beginning);
+        store.create_group(NewGroup { name: group.clone(), kind, start, slots: 1 }).await.unwrap();
+        let member = Member { id: Uuid::from_u128(7), name: "test".into(), kind };
+        let lease = SignedDuration::from_secs(60);
+        let acquire = Acquire { group: group.clone(), member, lease, slots: Vec::new(), go_on: None };
+        let fence = store.acquire(acquire).await.unwrap().unwrap().slots[0].fence;
+        let mut change = SlotChange::new(group, 0, Uuid::from_u128(7), fence);
+        let (state, error) = (LaneState::Held, Some("no".into()));
+        let lane = Lane { key: key.clone(), position: 1, state, attempts: 1, not_before: None, error, redriven: false };
+        change.lanes.push(LaneChange::Put(lane));
+        assert_eq!(store.settle(vec![change]).await.unwrap(), [Settled::Done(Vec::new())]);
+    }
+    let mut ask = async |method: &str, path: &str, target: &str, body: &str| {
+        let answer = server.request(method, target, &[TOKEN, JSON], body.as_bytes()).await;
+        seen.insert((method.to_string(), path.to_string(), answer.status));
+    };
+    for target in ["/v1/handlers", "/v1/handlers?x=1"] {
+        ask("GET", "/v1/handlers", target, "").await;
+    }
+    for target in ["/v1/objects?held=true", "/v1/objects"] {
+        ask("GET", "/v1/objects", target, "").await;
+    }
+    for place in ["1", "99", "x"] {
+        ask("GET", "/v1/events/{place}/deliveries", &format!("/v1/events/{place}/deliveries"), "").await;
+        let logs = format!("/v1/events/{place}/deliveries/h.one/logs");
+        ask("GET", "/v1/events/{place}/deliveries/{handler}/logs", &logs, "").await;
+    }
+    for (path, good, unknown, bad) in
+        [("/v1/objects/{object}", "o", "none", "%00"), ("/v1/events/{place}", "1", "99", "x")]
+    {
+        let target = |named: &str| path.replace("{object}", named).replace("{place}", named);
+        for verb in ["retry", "skip"] {
+            let path = format!("{path}/{verb}");
+            for (named, body) in
+                [(good, r#"{"handler":"h.one"}"#), (good, "{}"), (good, r#"{"x":1}"#), (unknown, "{}"), (bad, "{}")]
+            {
+                ask("POST", &path, &format!("{}/{verb}", target(named)), body).await;
+            }
+        }
+    }
+}
+
+/// What each operation on groups answers by itself.
+async fn groups_answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>) {
+    let new = |name: &str| NewGroup {
+        name: GroupName::parse("group", name).unwrap(),
+        kind: GroupKind::Handler,
+        start: Start::Now,
+        slots: 1,
+    };
+    server.bus.store().create_group(new("handler")).await.unwrap();
+    let mut ask = async |method: &str, path: &str, target: &str, body: &str| {
+        let answer = server.request(method, &format!("/v1/groups{target}"), &[TOKEN, JSON], body.as_bytes()).await;
+        seen.insert((method.to_string(), format!("/v1/groups{path}"), answer.status));
+        answer
+    };
+    let (group, subscriptions) = ("/{group}", "/{group}/subscriptions");
+    let (one, touch) = ("/{group}/subscriptions/{id}", "/{group}/subscriptions/{id}/touch");
+    for target in ["/g", "/g", "/handler", "/a..b"] {
+        ask("PUT", group, target, "{}").await;
+    }
+    ask("PUT", group, "/g", r#"{"start":"soon"}"#).await;
+    ask("GET", "", "", "").await;
+    ask("GET", "", "?x=1", "").await;
+    for target in ["/g", "/none", "/a..b"] {
+        ask("GET", group, target, "").await;
+        ask("GET", subscriptions, &format!("{target}/subscriptions"), "").await;
+        ask("POST", "/{group}/seek", &format!("{target}/seek"), r#"{"to":"now"}"#).await;
+    }
+    ask("POST", "/{group}/seek", "/g/seek", "{}").await;
+    let subscription = ask("POST", subscriptions, "/g/subscriptions", "{}").await.json();
+    for (target, body) in [("/g", "{}"), ("/g", r#"{"where":"x"}"#), ("/handler", "{}"), ("/a..b", "{}")] {
+        ask("POST", subscriptions, &format!("{target}/subscriptions"), body).await;
+    }
+    let id = subscription["id"].as_str().unwrap();
+    for target in [format!("/g/subscriptions/{id}"), format!("/g/subscriptions/{NO_ID}"), "/g/subscriptions/x".into()] {
+        ask("POST", touch, &format!("{target}/touch"), "").await;
+        ask("DELETE", one, &target, "").await;
+    }
+    ask("POST", touch, &format!("/handler/subscriptions/{NO_ID}/touch"), "").await;
+    ask("DELETE", one, &format!("/handler/subscriptions/{NO_ID}"), "").await;
+    let (read, commit) = ("/{group}/read", "/{group}/commit");
+    let lease = ask("POST", read, "/g/read", "{}").await.json()["lease"].as_str().unwrap().to_string();
+    for (target, body) in [("/g", "{}"), ("/none", "{}"), ("/a..b", "{}"), ("/g", r#"{"limit":0}"#)] {
+        ask("POST", read, &format!("{target}/read"), body).await;
+    }
+    let body = format!(r#"{{"lease":"{lease}","release":true}}"#);
+    for target in ["/g", "/g", "/none", "/a..b"] {
+        ask("POST", commit, &format!("{target}/commit"), &body).await;
+    }
+    ask("POST", commit, "/g/commit", "{}").await;
+    for target in ["/g", "/g", "/a..b"] {
+        ask("DELETE", group, target, "").await;
+    }
 }
 
 #[tokio::test]
@@ -69,8 +199,6 @@ async fn every_described_status_happens_and_no_other() {
         (post, "/v1/events", &kind, br#"{"topic":"b","key":"k"}"#),
         (post, "/v1/events", &kind, b"{"),
         (post, "/v1/events", &kind, b"{}"),
-        (post, "/v1/events", &kind, &large),
-        (post, "/v1/events", &[TOKEN], b"{}"),
         (("GET", "/v1/events"), "/v1/events", &kind, b""),
         (("GET", "/v1/events"), "/v1/events?limit=0", &kind, b""),
         (("GET", "/v1/events"), "/v1/events?where=x", &kind, b""),
@@ -94,9 +222,28 @@ async fn every_described_status_happens_and_no_other() {
         let status = server.request(method, target, headers, body).await.status;
         seen.insert((method.to_string(), path.to_string(), status));
     }
-    // A body that is announced and does not come.
-    let announced = format!("POST /v1/events HTTP/1.1\r\nHost: test\r\n{TOKEN}\r\n{JSON}\r\nContent-Length: 5\r\n\r\n");
-    seen.insert(("POST".into(), "/v1/events".into(), server.send(announced.as_bytes()).await.status));
+    groups_answer(&server, &mut seen).await;
+    handlers_answer(&server, &mut seen).await;
+    for (method, path, status) in &described {
+        let target = filled(path);
+        let answer = match status {
+            // A body that is announced and does not come.
+            408 => {
+                let head = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n{TOKEN}\r\n{JSON}");
+                server.send(format!("{head}\r\nContent-Length: 5\r\n\r\n").as_bytes()).await
+            }
+            413 => server.request(method, &target, &kind, &large).await,
+            415 => server.request(method, &target, &[TOKEN], b"{}").await,
+            507 => {
+                *mood.lock().unwrap() = Mood::Fails(StoreError::Full("x".into()));
+                let answer = server.request(method, &target, &kind, fitting(path)).await;
+                *mood.lock().unwrap() = Mood::Well;
+                answer
+            }
+            _ => continue,
+        };
+        seen.insert((method.clone(), path.clone(), answer.status));
+    }
     server.stream("", &[TOKEN]).await;
     seen.insert(("GET".into(), "/v1/events/stream".into(), 200));
 
@@ -109,13 +256,10 @@ async fn every_described_status_happens_and_no_other() {
         for fault in &faults {
             let headers = if fault.is_some() { &kind[..] } else { &[] };
             *mood.lock().unwrap() = fault.clone().map_or(Mood::Well, Mood::Fails);
-            let status = server.request(method, &filled(path), headers, br#"{"topic":"a"}"#).await.status;
+            let status = server.request(method, &filled(path), headers, fitting(path)).await.status;
             seen.insert((method.to_string(), path.to_string(), status));
         }
     }
-    *mood.lock().unwrap() = Mood::Fails(StoreError::Full(text()));
-    let status = server.request("POST", "/v1/events", &kind, br#"{"topic":"a"}"#).await.status;
-    seen.insert(("POST".into(), "/v1/events".into(), status));
 
     let missing: Vec<_> = described.difference(&seen).collect();
     let undescribed: Vec<_> = seen.difference(&described).collect();

@@ -7,11 +7,13 @@ mod groups;
 mod postgres_support;
 
 use ensue_conformance::postgres::shared_url;
+use ensue_core::clock::ManualClock;
 use ensue_core::positions::subscription::identity_of_params;
 use ensue_core::positions::{Ask, LaneChange, LaneKey, LaneQuery, NewSubscription, Positions, Settled, SlotChange};
-use ensue_core::{Json, ObjectKey, Store, Timestamp};
+use ensue_core::{Json, ObjectKey, Store, StoreError, Timestamp};
 use ensue_stores::postgres::PostgresOptions;
 use groups::*;
+use jiff::SignedDuration;
 use postgres_support::wire::Wire;
 use postgres_support::{Log, on};
 use std::sync::atomic::Ordering;
@@ -97,6 +99,45 @@ async fn a_lease_that_is_renewed_at_the_last_moment_keeps_its_slots() {
     assert_eq!(renewing.await.unwrap().unwrap().unwrap().version, 1, "it hears of it with the same call");
 }
 
+/// What has expired goes before the group is read. One that is touched at that moment stays, and a group that somebody is
+/// changing is read when that is over: until then nothing of the call is there.
+#[tokio::test]
+async fn what_expires_while_somebody_changes_it_goes_or_stays_as_a_whole() {
+    let log = Log::new().await;
+    let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let unavailable_after = Duration::from_millis(200);
+    let options = PostgresOptions { clock: Some(clock.clock()), unavailable_after, ..PostgresOptions::default() };
+    let store = open(&log.url, options).await;
+    handler_group(&store, "g", 2).await;
+    for condition in ["true", "e.topic = 'touched'"] {
+        let expires_in = Some(SignedDuration::from_hours(1));
+        store.subscribe(NewSubscription { expires_in, ..subscription("g", condition) }).await.unwrap();
+    }
+    let before = store.group(&name("g")).await.unwrap().unwrap();
+    clock.advance(Duration::from_secs(3_601));
+
+    log.hold("SELECT 1 FROM LOG.groups FOR UPDATE").await;
+    let refused = store.acquire(wish("g", process(1))).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    log.let_go().await;
+    assert_eq!(log.number("SELECT count(*) FROM LOG.members").await, 0, "nothing of it is there");
+    assert_eq!(log.number("SELECT count(*) FROM LOG.subscriptions").await, 2);
+
+    log.hold("UPDATE LOG.subscriptions SET touched_at = '2026-03-01T12:59:59Z' WHERE condition <> 'true'").await;
+    let taking = tokio::spawn({
+        let store = store.clone();
+        async move { acquire(&store, "g", 1).await }
+    });
+    until_waiting(&log, 1).await;
+    log.let_go().await;
+    let acquired = taking.await.unwrap();
+    assert_eq!((acquired.slots.len(), acquired.version), (2, before.version + 1));
+    let left = store.subscriptions(&name("g"), None, 10).await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].condition.as_deref(), Some("e.topic = 'touched'"));
+    assert_eq!(store.group(&name("g")).await.unwrap().unwrap().subscriptions, 1);
+}
+
 /// Whoever takes the slot over at this moment reads the lane with what was asked of it.
 #[tokio::test]
 async fn what_is_asked_of_a_lane_reaches_whoever_has_its_slot_afterwards() {
@@ -163,6 +204,9 @@ async fn two_hundred_thousand_subscriptions_stay_distinct() {
     let begun = std::time::Instant::now();
     assert_eq!(store.group(&name("g")).await.unwrap().unwrap().subscriptions, 200_000);
     println!("the group among 200,000: {:?}", begun.elapsed());
+    let begun = std::time::Instant::now();
+    assert_eq!(acquire(&store, "g", 1).await.slots.len(), 1);
+    println!("a slot of it: {:?}", begun.elapsed());
     let again = NewSubscription { params: params("77777"), ..subscription("g", "same for all") };
     let begun = std::time::Instant::now();
     assert!(!store.subscribe(again).await.unwrap().1);

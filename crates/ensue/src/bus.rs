@@ -15,6 +15,7 @@ use ensue_core::store::SharedStore;
 use ensue_core::{Appended, NewEvent, Payload, Seq, Store};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
+use uuid::Uuid;
 
 /// A log of events and everything that follows from it. Cheap to clone: all clones are the same bus.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub(crate) struct Inner {
     /// Rung when an event was delayed, which may be due before the one the timer waits for.
     pub delayed: Notify,
     pub tail: Arc<Tail>,
+    /// What this process is called among those that share the store.
+    pub member: Uuid,
     pub handlers: Registry,
     pub states: Arc<States>,
     /// What runs the handlers, while the bus is started.
@@ -78,7 +81,21 @@ impl Ensue {
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
         let (delayed, deliveries) = (Notify::new(), Mutex::new(None));
         let (handlers, states, wanting) = (Registry::default(), Arc::default(), WantingCache::default());
-        Self { inner: Arc::new(Inner { opened, options, bell, delayed, tail, handlers, states, deliveries, wanting }) }
+        let member = Uuid::from_u128(rand::random());
+        Self {
+            inner: Arc::new(Inner {
+                opened,
+                options,
+                bell,
+                delayed,
+                tail,
+                member,
+                handlers,
+                states,
+                deliveries,
+                wanting,
+            }),
+        }
     }
 
     /// Publishes one event: answered when it is on disk.

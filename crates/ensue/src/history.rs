@@ -54,3 +54,36 @@ impl Ensue {
         }
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::testing::{ManualClock, memory_at};
+    use crate::{Context, Event, NewEvent};
+
+    #[tokio::test]
+    async fn the_newest_are_kept_and_the_old_are_not() {
+        let clock = ManualClock::at(Timestamp::now());
+        let bus = memory_at(&clock).await.unwrap();
+        bus.on("t").named("h").audit().handle(async |_: Event, _: Context| Ok(())).unwrap();
+        let running = bus.start().await.unwrap();
+        for _ in 0..5 {
+            bus.publish(NewEvent::new("t")).await.unwrap();
+        }
+        bus.drain().await.unwrap();
+        let kept = async || {
+            let mut kept = Vec::new();
+            for seq in 1..=5 {
+                kept.extend(bus.store().deliveries(seq).await.unwrap().into_iter().map(|delivery| delivery.seq));
+            }
+            kept
+        };
+        let history = |count| History { count, ..History::default() };
+        assert_eq!(bus.forget_history(history(9)).await.unwrap(), 0);
+        assert_eq!(bus.forget_history(history(2)).await.unwrap(), 3);
+        assert_eq!(kept().await, [4, 5]);
+        clock.advance(Duration::from_secs(8 * 24 * 3_600));
+        assert_eq!(bus.forget_history(history(9)).await.unwrap(), 2);
+        running.shutdown(Duration::from_secs(30)).await.unwrap();
+    }
+}

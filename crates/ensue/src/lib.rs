@@ -81,7 +81,6 @@ mod wanted;
 pub use address::{Address, Place};
 pub use bus::Ensue;
 pub use delivery::{DeliveryReport, HandlerReport, Stuck, Waited};
-pub use ensue_core::{chain, condition, matching};
 pub use ensue_core::handling::{OnExhausted, Retry, Standing, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
@@ -90,9 +89,10 @@ pub use ensue_core::{
     Appended, Event, EventId, Fact, Filter, Found, GroupName, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey,
     Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
 };
+pub use ensue_core::{chain, condition, matching};
 pub use error::Error;
-pub use history::History;
 pub use handlers::{BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
+pub use history::History;
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};
@@ -106,3 +106,8 @@ pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings}
 pub use ensue_stores::sqlite::rusqlite;
 #[cfg(feature = "sqlite")]
 pub use ensue_stores::sqlite::{OwnTransaction, SqliteStore, Transaction, TransactionError, WriteTicket};
+
+/// What the pages of `docs/` show is compiled and run with the examples in here.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/write-an-engine.md")]
+mod pages_shown {}

@@ -2,8 +2,9 @@
 
 use crate::Ensue;
 use crate::delivery::Deliveries;
+use ensue_core::positions::GroupState;
 use ensue_core::retention::keep_from;
-use ensue_core::{StoreError, Timestamp};
+use ensue_core::{Seq, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -119,28 +120,58 @@ async fn forget_regularly(bus: Ensue) {
 /// Forgets what retention no longer wants, in small commits that leave room for appends between them.
 async fn forget(bus: &Ensue) -> Result<(), StoreError> {
     let store = bus.store();
-    let retention = bus.inner().options.retention;
-    if retention.age.is_some() || retention.bytes.is_some() {
-        let first_young = match retention.horizon(store.now().await?) {
-            Some(horizon) => Some(store.seq_before(horizon).await? + 1),
-            None => None,
-        };
-        let bytes = if retention.bytes.is_some() { store.bytes().await? } else { 0 };
-        let before = store.bounds().await?;
-        let keep_from = keep_from(&retention, before, first_young, bytes);
-        let mut bounds = before;
-        while bounds.first < keep_from {
-            bounds = store.trim(keep_from, FORGET_BATCH).await?;
-            tokio::task::yield_now().await;
-        }
-        if bounds.first > before.first {
-            tracing::info!(from = before.first, to = bounds.first - 1, "retention trimmed the log");
-        }
+    if bus.inner().options.retention.forgets() {
+        trim(bus).await?;
     }
     while store.purge_keys(FORGET_BATCH).await? == FORGET_BATCH {
         tokio::task::yield_now().await;
     }
+    while store.expire_subscriptions(FORGET_BATCH).await? == FORGET_BATCH {
+        tokio::task::yield_now().await;
+    }
     Ok(())
+}
+
+/// Trims the log, up to what a group still needs.
+async fn trim(bus: &Ensue) -> Result<(), StoreError> {
+    let store = bus.store();
+    let retention = bus.inner().options.retention;
+    let first_young = match retention.horizon(store.now().await?) {
+        Some(horizon) => Some(store.seq_before(horizon).await? + 1),
+        None => None,
+    };
+    let bytes = if retention.bytes.is_some() { store.bytes().await? } else { 0 };
+    let before = store.bounds().await?;
+    let unwanted_before = keep_from(&retention, before, first_young, bytes);
+    let mut bounds = before;
+    while bounds.first < unwanted_before {
+        // Asked each time: a group may have been made or moved back meanwhile.
+        let (groups, now) = (store.groups().await?, store.now().await?);
+        let held_from = retention.held_back_by(&groups, now).map_or(unwanted_before, |(_, needed)| needed);
+        let keep_from = held_from.min(unwanted_before);
+        if keep_from <= bounds.first {
+            break;
+        }
+        let first = bounds.first;
+        bounds = store.trim(keep_from, FORGET_BATCH).await?;
+        tell_orphans(&groups, first, bounds.first);
+        if bounds.first <= first {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    if bounds.first > before.first {
+        tracing::info!(from = before.first, to = bounds.first - 1, "retention trimmed the log");
+    }
+    Ok(())
+}
+
+/// Says which groups have just begun to lose events.
+fn tell_orphans(groups: &[GroupState], first_before: Seq, first: Seq) {
+    for group in groups.iter().filter(|group| (first_before..first).contains(&group.needs_from())) {
+        let (name, from) = (&group.name, group.needs_from());
+        tracing::warn!(group = %name, from, served_at = %group.served_at, "a group that nobody serves loses events to retention");
+    }
 }
 
 #[cfg(all(test, feature = "sqlite"))]

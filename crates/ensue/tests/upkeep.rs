@@ -47,7 +47,7 @@ async fn a_delayed_event_survives_a_restart() {
 
 #[tokio::test]
 async fn retention_trims_by_size_and_numbers_go_on() {
-    let retention = Retention { age: None, bytes: Some(100_000) };
+    let retention = Retention { bytes: Some(100_000), ..Retention::default() };
     let options = Options { retention, retention_interval: Duration::from_millis(10), ..Options::default() };
     let bus = Ensue::open_with("sqlite::memory:", options).await.unwrap();
     let running = bus.start().await.unwrap();
@@ -66,7 +66,7 @@ async fn retention_trims_by_size_and_numbers_go_on() {
 
 #[tokio::test]
 async fn retention_trims_by_age() {
-    let retention = Retention { age: Some(jiff::SignedDuration::from_millis(50)), bytes: None };
+    let retention = Retention { age: Some(jiff::SignedDuration::from_millis(50)), ..Retention::default() };
     let options = Options { retention, retention_interval: Duration::from_millis(10), ..Options::default() };
     let bus = Ensue::open_with("sqlite::memory:", options).await.unwrap();
     let _running = bus.start().await.unwrap();

@@ -141,6 +141,20 @@ impl Known {
         self.group_mut(&subscription.group).expect("a subscription goes with its group").version += 1;
     }
 
+    /// Forgets what has expired of a group, before it is read: who has expired stays gone.
+    pub fn forget_expired(&mut self, group: &GroupName, now: Timestamp) {
+        let of_group = self.subscriptions.iter().map(|(one, _)| one).filter(|one| one.group == *group);
+        let expired: Vec<_> = of_group.filter(|one| self.has_expired(one, now)).cloned().collect();
+        expired.iter().for_each(|one| self.forget_subscription(one));
+    }
+
+    /// The same in every group of which a member has slots: whoever has a lease reads them all.
+    fn forget_expired_of(&mut self, member: Uuid, now: Timestamp) {
+        let has_some = |group: &&Group| group.slots.iter().any(|slot| slot.owner == Some(member));
+        let groups: Vec<GroupName> = self.groups.iter().filter(has_some).map(|group| group.name.clone()).collect();
+        groups.iter().for_each(|group| self.forget_expired(group, now));
+    }
+
     /// Tells the owner of a slot that something happened to it.
     pub fn tell(&mut self, owner: Option<Uuid>) {
         if let Some(known) = self.members.iter_mut().find(|known| Some(known.member.id) == owner) {
@@ -167,16 +181,20 @@ impl Known {
         let wanted = wanted.filter(|(number, _)| acquire.slots.is_empty() || acquire.slots.contains(number));
         let (got, refused): (Vec<_>, Vec<_>) = wanted.partition(|(_, slot)| gets(slot));
         let held_by = refused.first().and_then(|(_, slot)| self.owner(slot));
-        let version = group.version;
         let numbers: Vec<SlotNumber> = got.iter().map(|(number, _)| *number).collect();
         let taken_from: Vec<Uuid> =
             got.iter().filter_map(|(_, slot)| slot.owner).filter(|owner| *owner != me).collect();
         if acquire.go_on.is_some() && numbers.is_empty() {
-            return Some(Acquired { slots: Vec::new(), held_by, version });
+            return Some(Acquired { slots: Vec::new(), held_by, version: group.version });
         }
         taken_from.into_iter().for_each(|owner| self.tell(Some(owner)));
+        self.forget_expired_of(me, now);
+        if !numbers.is_empty() {
+            self.forget_expired(&acquire.group, now);
+        }
         self.renew(&acquire.member, now + acquire.lease);
         let group = self.group_mut(&acquire.group)?;
+        let version = group.version;
         if !numbers.is_empty() {
             group.read_at = group.read_at.max(now);
         }
@@ -193,6 +211,8 @@ impl Known {
     }
 
     pub fn extend(&mut self, member: Uuid, lease: SignedDuration, now: Timestamp) -> Option<u64> {
+        self.member(member)?;
+        self.forget_expired_of(member, now);
         let known = self.members.iter_mut().find(|known| known.member.id == member)?;
         known.lease_until = now + lease;
         Some(known.version)
@@ -200,15 +220,21 @@ impl Known {
 
     /// Gives slots back: those of a group with these numbers, or all there are.
     pub fn give_back(&mut self, member: Uuid, only: Option<(&GroupName, &[SlotNumber])>, now: Timestamp) {
-        for group in &mut self.groups {
-            let name = group.name.clone();
-            for (number, slot) in group.slots.iter_mut().enumerate() {
-                let meant = only.is_none_or(|(group, slots)| *group == name && slots.contains(&(number as SlotNumber)));
-                if meant && slot.owner == Some(member) {
-                    (slot.owner, slot.vanished) = (None, 0);
-                    group.read_at = group.read_at.max(now);
-                }
+        let is_given = |name: &GroupName, number: usize, slot: &Slot| {
+            let is_meant = only.is_none_or(|(group, slots)| group == name && slots.contains(&(number as SlotNumber)));
+            is_meant && slot.owner == Some(member)
+        };
+        let names: Vec<GroupName> = self.groups.iter().map(|group| group.name.clone()).collect();
+        for name in names {
+            let group = self.group(&name).expect("it is listed");
+            if !group.slots.iter().enumerate().any(|(number, slot)| is_given(&name, number, slot)) {
+                continue;
             }
+            self.forget_expired(&name, now);
+            let group = self.group_mut(&name).expect("it is listed");
+            group.read_at = group.read_at.max(now);
+            let given = group.slots.iter_mut().enumerate().filter(|(number, slot)| is_given(&name, *number, slot));
+            given.for_each(|(_, slot)| (slot.owner, slot.vanished) = (None, 0));
         }
     }
 
@@ -227,6 +253,7 @@ impl Known {
 
     /// Writes all of a change but its events.
     pub fn write(&mut self, change: SlotChange, now: Timestamp) {
+        self.forget_expired(&change.group, now);
         let group = self.group_mut(&change.group).expect("what is held is there");
         group.lost = change.lost.or(group.lost);
         if let Some(cursor) = change.cursor {
@@ -239,6 +266,10 @@ impl Known {
         for lane in change.lanes {
             match lane {
                 LaneChange::Put(lane) => {
+                    let known = self.lane(&change.group, &lane.key);
+                    if known.is_some_and(|row| row.lane.position > lane.position) {
+                        continue;
+                    }
                     let old = self.lane(&change.group, &lane.key).map(|row| row.since);
                     self.forget_lane(&change.group, &lane.key);
                     let (group, slot, since) = (change.group.clone(), change.slot, old.unwrap_or(now));
@@ -265,6 +296,24 @@ impl Known {
     pub fn forget_delivery(&mut self, delivery: &Delivery) {
         self.deliveries.retain(|known| (&known.group, known.seq) != (&delivery.group, delivery.seq));
         self.lines.retain(|(group, line)| (group, line.seq) != (&delivery.group, delivery.seq));
+    }
+
+    /// Forgets up to `limit` lines, the oldest first, that were said before this time by deliveries of which nothing is
+    /// recorded; answers how many.
+    pub fn forget_lines(&mut self, before: Timestamp, limit: usize) -> usize {
+        let is_recorded = |group: &GroupName, seq: Seq| {
+            self.deliveries.iter().any(|delivery| (&delivery.group, delivery.seq) == (group, seq))
+        };
+        let mut goes: Vec<usize> = (0..self.lines.len()).collect();
+        goes.retain(|index| {
+            let (group, line) = &self.lines[*index];
+            line.at < before && !is_recorded(group, line.seq)
+        });
+        goes.sort_by_key(|index| self.lines[*index].1.at);
+        goes.truncate(limit);
+        let mut index = 0..;
+        self.lines.retain(|_| !goes.contains(&index.next().expect("there is no last number")));
+        goes.len()
     }
 
     pub fn forget_group(&mut self, name: &GroupName) {

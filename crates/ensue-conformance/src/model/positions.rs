@@ -116,8 +116,12 @@ impl Positions for Model {
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         let (mut state, now) = (self.state()?, self.positions_now());
         let bounds = state.bounds();
-        let Some(group) = state.known.group_mut(name) else { return Ok(None) };
+        if state.known.group(name).is_none() {
+            return Ok(None);
+        }
         check_cursor("to", to, bounds)?;
+        state.known.forget_expired(name, now);
+        let group = state.known.group_mut(name).expect("it was found above");
         let owners: Vec<Option<Uuid>> = group.slots.iter().map(|slot| slot.owner).collect();
         for slot in &mut group.slots {
             *slot = Slot { cursor: to, fence: slot.fence, vanished: 0, owner: None };
@@ -301,6 +305,6 @@ impl Positions for Model {
         let gone: Vec<Delivery> = oldest_first.iter().enumerate().filter(goes).map(|(_, one)| one.clone()).collect();
         let gone = &gone[..gone.len().min(limit)];
         gone.iter().for_each(|one| state.known.forget_delivery(one));
-        Ok(gone.len())
+        Ok(gone.len() + state.known.forget_lines(before, limit - gone.len()))
     }
 }

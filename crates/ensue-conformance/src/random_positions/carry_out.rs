@@ -182,7 +182,8 @@ impl Side {
         };
         let lines = draw.deliveries.iter().flat_map(|draft| {
             let (level, message) = (Level::Info, format!("line of {}", draft.seq));
-            let line = LogLine { seq: draft.seq, attempt: 1, at: self.start, level, message };
+            let at = self.start + SignedDuration::from_secs(draft.finished_secs);
+            let line = LogLine { seq: draft.seq, attempt: 1, at, level, message };
             vec![line; usize::from(draft.lines)]
         });
         // A lane is always in the same slot.
@@ -190,7 +191,13 @@ impl Side {
         SlotChange {
             cursor: draw.cursor.map(|cursor| cursor.min(last)),
             lanes: lanes.map(|draft| self.lane(draft)).collect(),
-            deliveries: draw.deliveries.iter().enumerate().map(delivery).collect(),
+            deliveries: draw
+                .deliveries
+                .iter()
+                .enumerate()
+                .filter(|(_, draft)| draft.is_recorded)
+                .map(delivery)
+                .collect(),
             lines: lines.collect(),
             events: events(&draw.events),
             lost: draw.lost.map(|to| Lost { from: 1, to }),
@@ -302,7 +309,8 @@ impl Side {
                 let before = self.start + SignedDuration::from_secs(*before_secs);
                 Answer::Count(self.store.purge_deliveries(before, *keep, *limit).await?)
             }
-            Step::Advance { .. } => Answer::Count(self.store.expire_subscriptions(1_000).await?),
+            Step::Advance { sweeps: true, .. } => Answer::Count(self.store.expire_subscriptions(1_000).await?),
+            Step::Advance { sweeps: false, .. } => Answer::Nothing,
             Step::Reopen => {
                 for member in 0..MEMBERS / 2 {
                     self.store.leave(member_of(member).id).await?;

@@ -160,6 +160,8 @@ macro_rules! each_behaviour {
                 a_touch_keeps_a_subscription
                 reading_its_group_keeps_a_subscription
                 an_expired_subscription_counts_as_gone
+                who_has_expired_stays_gone_also_when_the_group_is_read_before_it_was_swept
+                a_group_under_a_live_lease_has_nothing_that_expired
                 expiring_is_bounded_and_counts_the_version
                 the_version_counts_changes_and_no_touches
                 unsubscribing_takes_one_out_of_its_group
@@ -215,6 +217,7 @@ macro_rules! each_behaviour {
                 lines_that_are_the_same_are_two_and_stay_in_order
                 purging_by_age_forgets_what_ended_before
                 purging_by_count_keeps_the_youngest
+                lines_of_what_is_not_recorded_go_by_their_age
             }
             positions_concurrency {
                 slots_that_many_want_have_one_owner_each

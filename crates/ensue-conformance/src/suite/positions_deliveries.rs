@@ -155,3 +155,25 @@ pub async fn purging_by_count_keeps_the_youngest(factory: &dyn Factory) {
     assert_eq!(subject.purge(start + SignedDuration::from_secs(100), 0, 100).await, 2);
     assert_eq!((subject.recorded("g", 1..=8).await, subject.recorded("h", 1..=8).await), (vec![], vec![]));
 }
+
+/// What a delivery said that left nothing else goes too, once it is old: a few with each call, the oldest first.
+pub async fn lines_of_what_is_not_recorded_go_by_their_age(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let start = subject.record("h", [9]).await;
+    let change = subject.take_one("h", &process(1)).await;
+    let at = |seconds: i64| start + SignedDuration::from_secs(seconds);
+    let said = [(2, 3, "young"), (3, 2, "old"), (9, 0, "of a delivery that stays"), (2, 1, "older"), (4, 1, "as old")];
+    let lines = said.map(|(seq, seconds, text)| line(seq, at(seconds), text)).to_vec();
+    subject.settle_done(SlotChange { lines, ..change }).await;
+    let messages = async |seq| subject.messages("h", seq).await;
+    assert_eq!(subject.purge(at(1), 1_000, 100).await, 0, "what was said just then stays");
+    assert_eq!(subject.purge(at(3), 1_000, 1).await, 1);
+    assert_eq!((messages(2).await, messages(4).await), (vec!["young".into()], vec!["as old".to_string()]));
+    assert_eq!(subject.purge(Timestamp::MIN, 1_000, 100).await, 0);
+    // A delivery goes before any line.
+    assert_eq!(subject.purge(at(3), 0, 2).await, 2);
+    assert_eq!((messages(9).await, messages(3).await, messages(4).await), (vec![], vec!["old".to_string()], vec![]));
+    assert_eq!(subject.purge(at(3), 1_000, 100).await, 1);
+    assert_eq!(subject.purge(at(3), 1_000, 100).await, 0);
+    assert_eq!((messages(2).await, messages(3).await), (vec!["young".to_string()], vec![]));
+}

@@ -1,11 +1,11 @@
 //! What does a subscription promise: when are two the same, and when does one go?
 
-use super::Subject;
 use super::positions::{LEASE, PAST_THE_LEASE_MILLIS, name, process, reader, wants, wants_just};
+use super::{Subject, checked};
 use crate::factory::Factory;
 use crate::meaning::Meaning;
-use ensue_core::positions::{GroupKind, NewSubscription, SubscriptionState};
-use ensue_core::{Json, Topic};
+use ensue_core::positions::{GroupKind, NewSubscription, SlotChange, SubscriptionState};
+use ensue_core::{Json, NewEvent, Topic};
 use jiff::SignedDuration;
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -245,6 +245,98 @@ pub async fn an_expired_subscription_counts_as_gone(factory: &dyn Factory) {
     assert!(subject.group("g").await.version > version);
     assert_eq!(subject.touch("g", old.id).await, None, "the old one stays gone");
     assert_eq!(subject.expire(10).await, 0, "and the new one is not swept away for it");
+}
+
+/// How a group becomes one that is read, after the lease on it had passed.
+#[derive(Debug, Clone, Copy)]
+enum BecomesRead {
+    ByAnother,
+    ByWhoHadIt,
+    ByARenewal,
+    WithAnotherGroup,
+    ByARelease,
+    ByLeaving,
+    ByACursor,
+    ByAChange,
+    ByASeek,
+}
+
+impl BecomesRead {
+    const ALL: [Self; 9] = [
+        Self::ByAnother,
+        Self::ByWhoHadIt,
+        Self::ByARenewal,
+        Self::WithAnotherGroup,
+        Self::ByARelease,
+        Self::ByLeaving,
+        Self::ByACursor,
+        Self::ByAChange,
+        Self::ByASeek,
+    ];
+}
+
+/// A reader that has read a group's subscriptions trusts in its version: what it was not shown must not come back
+/// behind that. Whatever makes the group one that is read counts the version before, and the expired one is gone.
+pub async fn who_has_expired_stays_gone_also_when_the_group_is_read_before_it_was_swept(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let (late, next) = (process(1), process(2));
+    subject.fill("t", None, 3).await;
+    for read in BecomesRead::ALL {
+        subject.make_handler("h", 1).await;
+        subject.make_handler("other", 1).await;
+        let change = subject.take_one("h", &late).await;
+        let stays = subject.subscribe_new(wants("h")).await;
+        let goes = subject.subscribe_new(NewSubscription { condition: Some("true".into()), ..expiring("h") }).await;
+        subject.clock.advance_millis(HOUR_MILLIS + PAST_THE_LEASE_MILLIS);
+        let shown = (subject.subscriptions("h").await, subject.group("h").await.version);
+        assert_eq!(shown.0, std::slice::from_ref(&stays), "{read:?}: it has expired");
+        let cursor = Some(1);
+        match read {
+            BecomesRead::ByAnother => drop(subject.take("h", &next).await),
+            BecomesRead::ByWhoHadIt => drop(subject.take("h", &late).await),
+            BecomesRead::ByARenewal => drop(subject.renewed_version(&late).await),
+            BecomesRead::WithAnotherGroup => drop(subject.take("other", &late).await),
+            BecomesRead::ByARelease => subject.store.release(late.id, &name("h"), &[0]).await.expect("released"),
+            BecomesRead::ByLeaving => subject.store.leave(late.id).await.expect("left"),
+            BecomesRead::ByACursor => subject.settle_done(SlotChange { cursor, ..change }).await,
+            BecomesRead::ByAChange => {
+                let events = checked(vec![NewEvent::new("t")]);
+                subject.settle_done(SlotChange { cursor, events, ..change }).await;
+            }
+            BecomesRead::ByASeek => drop(subject.store.seek(&name("h"), 2).await.expect("moved")),
+        }
+        let group = subject.group("h").await;
+        assert!(group.served_at >= subject.clock.now(), "{read:?}: it is read");
+        assert!(group.version > shown.1, "{read:?}: whoever was shown the others looks again");
+        assert_eq!(group.subscriptions, 1, "{read:?}");
+        assert_eq!(subject.subscriptions("h").await, [stays], "{read:?}");
+        assert_eq!(subject.touch("h", goes.id).await, None, "{read:?}");
+        assert_eq!(subject.expire(10).await, 0, "{read:?}: nothing is left to sweep away");
+        let told = subject.want("h", &next, &[]).await.version;
+        assert_eq!(told, group.version, "{read:?}: a reader is told, and it counts once");
+        for group in ["h", "other"] {
+            assert!(subject.store.delete_group(&name(group)).await.expect("deleted"));
+        }
+        subject.store.leave(late.id).await.expect("left");
+        subject.store.leave(next.id).await.expect("left");
+    }
+}
+
+/// Reading a group again and again changes nothing of it: a lease that lasts is as good as a look at this moment.
+pub async fn a_group_under_a_live_lease_has_nothing_that_expired(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let made = subject.subscribe_new(NewSubscription { expires_in: Some(SignedDuration::ZERO), ..wants("g") }).await;
+    let me = reader(1);
+    let version = subject.want("g", &me, &[]).await.version;
+    for _ in 0..3 {
+        subject.clock.advance_millis(LEASE.as_millis() as i64);
+        assert_eq!(ids(&subject.subscriptions("g").await), [made.id]);
+        assert_eq!(subject.want("g", &me, &[]).await.version, version);
+    }
+    subject.clock.advance_millis(PAST_THE_LEASE_MILLIS);
+    assert_eq!(subject.subscriptions("g").await, []);
+    assert!(subject.want("g", &me, &[]).await.version > version);
+    assert_eq!(subject.subscriptions("g").await, []);
 }
 
 /// A thousand go at once: a few with each call, and whoever reads the group hears that it changed.

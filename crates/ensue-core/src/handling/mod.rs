@@ -8,11 +8,14 @@
 //! | When is a failed delivery tried again? | [`retry`] |
 //! | What follows from how an attempt ended? | [`outcome`] |
 //! | Up to where is everything done? | [`window`] |
+//! | What became of an event, for one handler? | [`audit`] |
 
+pub mod audit;
 pub mod outcome;
 pub mod retry;
 pub mod window;
 
+pub use audit::{Facts, Standing, Verdict, verdict};
 pub use outcome::{Ended, Next, OnExhausted, after_attempt};
 pub use retry::Retry;
 pub use window::Window;

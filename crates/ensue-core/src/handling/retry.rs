@@ -2,6 +2,7 @@
 
 use crate::error::Invalid;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,7 +115,9 @@ impl Retry {
                 let index = (attempt.max(1) - 1) as usize;
                 delays.get(index).or(delays.last()).copied().unwrap_or_default()
             }
-            Delays::Function(delay) => delay(attempt),
+            // One that panics must not end who runs the handler: then it is as if nothing had been said.
+            Delays::Function(delay) => catch_unwind(AssertUnwindSafe(|| delay(attempt)))
+                .unwrap_or_else(|_| Self::default().delay(attempt, chance)),
         };
         delay.min(DELAY_MAX)
     }

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn when_a_member_goes_only_its_slots_move() {
-        let members: Vec<Uuid> = (1..=4_u128).map(|n| Uuid::from_u128(n << 64 | n * 7_919)).collect();
+        let members: Vec<Uuid> = (1..=4_u128).map(|n| Uuid::from_u128((n << 64) | (n * 7_919))).collect();
         let before: Vec<Uuid> = (0..256).map(|slot| preferred_member(slot, &members).unwrap()).collect();
         for member in &members {
             let has = before.iter().filter(|owner| *owner == member).count();

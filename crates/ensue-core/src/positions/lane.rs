@@ -129,7 +129,8 @@ pub struct LaneRow {
 /// A change of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaneChange {
-    /// Writes the lane, new or over what was there. What was asked of it is answered with that.
+    /// Writes the lane, new or over what was there; what was asked of it is answered with that. A position never goes back:
+    /// a lane that is stored further on stays as it is.
     Put(Lane),
     /// The lane has caught up: its row goes.
     Remove(LaneKey),

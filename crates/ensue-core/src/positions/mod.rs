@@ -197,6 +197,9 @@ pub trait Positions: Send + Sync + 'static {
 
     /// Takes slots that nobody has, that the member has already, or whose owner's lease has passed. None if there is no
     /// such group.
+    ///
+    /// This and whatever else makes a group one that is read ([`GroupState::served_at`]) first forgets the subscriptions
+    /// that have expired, in the same commit: what was gone for one reader does not come back for another.
     async fn acquire(&self, acquire: Acquire) -> Result<Option<Acquired>, StoreError>;
 
     /// Renews a member's lease; none if the store does not know it (any more).
@@ -225,6 +228,7 @@ pub trait Positions: Send + Sync + 'static {
     async fn lines(&self, group: &GroupName, seq: Seq, skip: u64, limit: usize) -> Result<Vec<LogLine>, StoreError>;
 
     /// Forgets up to `limit` recorded deliveries, with what they said: those that ended before `before`, and the oldest
-    /// beyond `keep`. Answers how many.
+    /// beyond `keep`. If there are fewer, also lines that were said before `before` by deliveries of which nothing is
+    /// recorded, the oldest first. Answers how many of both together.
     async fn purge_deliveries(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
 }

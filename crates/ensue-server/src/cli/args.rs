@@ -14,6 +14,16 @@ pub enum EventRef {
     Id(EventId),
 }
 
+impl EventRef {
+    /// As a path names it.
+    pub fn to_text(self) -> String {
+        match self {
+            Self::Seq(seq) => seq.to_string(),
+            Self::Id(id) => id.to_string(),
+        }
+    }
+}
+
 /// For `clap`: a `seq` or an id.
 pub fn event_ref(text: &str) -> Result<EventRef, String> {
     if let Ok(seq) = text.parse() {

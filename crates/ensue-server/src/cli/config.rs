@@ -7,8 +7,11 @@ use crate::config::file::DEFAULT_FILE;
 use crate::config::tokens::VARIABLE;
 use crate::config::units::{Size, Span};
 use crate::config::{Settings, Source};
+use crate::executors::Executors;
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use ensue::Ensue;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -31,7 +34,14 @@ All keys of the file, each of them optional:
   store: sqlite:ensue.db                # or postgres://user@host/database
   listen: 127.0.0.1:4747
   token_file: tokens.txt                # one token per line, or a name and a token
-  retention: { age: 7d, size: 10GB }
+  retention: { age: 7d, size: 10GB, hold_max: 30d }
+  drain_max: 30s                        # how long a server that stops waits for handlers
+  handlers:                             # what follows from events of this key; docs/handlers.md
+    order.paid:
+      - { name: invoice, command: [./invoice.sh], timeout: 30s }
+      - { name: tell, webhook: https://example.com/hook, mode: sync }
+  webhooks: { allow_private: [10.1.2.3] }
+  history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
 
 Takes the flags and variables of `ensue serve` and makes its checks, but opens no store and no port.
 Tokens and passwords are never shown. Exit code 0: serve would take it; 1: it would not, and why.")]
@@ -72,6 +82,10 @@ async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Resul
     args.config = file.or(args.config);
     let settings = args.resolve()?;
     settings.check().await?;
+    // Bound to a log in memory, as a server would to its own: the same mistakes are found.
+    let bus = Ensue::memory().await?;
+    Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
+    bus.close().await;
     Ok(settings)
 }
 
@@ -88,6 +102,13 @@ fn merged(settings: &Settings) -> Value {
             "retention": {
                 "age": settings.retention.age.map(|age| Span(age).to_string()),
                 "size": settings.retention.bytes.map(|bytes| Size(bytes).to_string()),
+                "hold_max": settings.retention.hold_max.map(|hold_max| Span(hold_max).to_string()),
+            },
+            "drain_max": SignedDuration::try_from(settings.drain_max).map(|span| Span(span).to_string()).ok(),
+            "handlers": settings.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>(),
+            "history": {
+                "count": settings.history.count,
+                "age": Span(settings.history.age).to_string(),
             },
         },
         "said_by": said_by,
@@ -139,7 +160,14 @@ fn table(settings: &Settings) -> String {
         None => format!("ok: no {DEFAULT_FILE} here, flags, variables and defaults hold"),
     };
     let mut lines = vec![verdict];
-    lines.extend(rows.into_iter().map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
+    let runs = settings
+        .handlers
+        .iter()
+        .map(|handler| ("runs", format!("{}: {}", handler.key, handler.runs.shown()), handler.place.clone()));
+    let hold_by = by(said_by.retention_hold_max, "--retention-hold-max", "ENSUE_RETENTION_HOLD_MAX");
+    let holds = settings.retention.forgets().then(|| ("holds", settings.holds(), hold_by));
+    let rows = rows.into_iter().chain(holds).chain(runs);
+    lines.extend(rows.map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
     lines.extend(settings.warnings().into_iter().map(|warning| format!("  warning: {warning}")));
     lines.join("\n")
 }

@@ -2,12 +2,15 @@
 
 use super::Outcome;
 use super::args::{EventRef, event_id, event_ref};
+use super::handler::{self, DeliveriesArgs};
+use super::held::{self, EventAskArgs};
 use super::list::{self, ListArgs};
 use super::output::{self, OutputArgs};
 use super::publish::{self, PublishArgs};
 use super::target::{Access, TargetArgs};
 use crate::http::shapes::{CancelledShape, EventShape, EventState};
 use clap::{Args, Subcommand};
+use ensue::positions::Ask;
 use ensue::{EventId, Found};
 
 /// `ensue event …`
@@ -21,6 +24,12 @@ pub enum EventCommand {
     Publish(PublishArgs),
     /// Cancel a delayed event that has not entered the log
     Cancel(CancelArgs),
+    /// Show what became of an event, for every handler
+    Deliveries(DeliveriesArgs),
+    /// Run an event that is held again
+    Retry(EventAskArgs),
+    /// Give up an event that is held
+    Skip(EventAskArgs),
 }
 
 /// `ensue event show`
@@ -67,6 +76,9 @@ pub async fn run(command: EventCommand) -> anyhow::Result<Outcome> {
         EventCommand::Show(args) => show(args).await,
         EventCommand::Publish(args) => publish::run(args).await,
         EventCommand::Cancel(args) => cancel(args).await,
+        EventCommand::Deliveries(args) => handler::deliveries(args).await,
+        EventCommand::Retry(args) => held::ask_event(args, Ask::Retry).await,
+        EventCommand::Skip(args) => held::ask_event(args, Ask::Skip).await,
     }
 }
 

@@ -11,6 +11,10 @@
 //! | What happened, and what happens now? | `tail.rs`, its stream in `sse.rs` |
 //! | Which events are there, and which wait? | `list.rs` |
 //! | What is known about one event, and what happened to one object? | `event.rs`, `object.rs` |
+//! | Which groups are there, and what do they read? | `group.rs`, `group_read.rs`, `group_ask.rs` |
+//! | Which handlers are there, and what became of an event for each? | `handler.rs` |
+//! | What stands still, and how is it brought back? | `held.rs` |
+//! | How is work done without a server? | `work.rs` |
 //! | Which variables are meant for us and read by nobody? | `variables.rs` |
 //! | Is the whole log as it was promised? | `verify.rs` |
 //! | What is wrong with this installation? | `doctor/` |
@@ -24,6 +28,11 @@ mod condition;
 mod config;
 mod doctor;
 mod event;
+mod group;
+mod group_ask;
+mod group_read;
+mod handler;
+mod held;
 mod list;
 mod object;
 pub mod output;
@@ -38,6 +47,7 @@ mod target;
 mod variables;
 mod verify;
 mod wire;
+mod work;
 
 use crate::bench;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -91,9 +101,17 @@ enum Command {
     /// List and look at events
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Look at the events of one object
+    /// Look at the events of one object; list and bring back what is held
     #[command(subcommand)]
     Object(object::ObjectCommand),
+    /// Look after groups, the durable readers of the log
+    #[command(subcommand)]
+    Group(group::GroupCommand),
+    /// List the handlers
+    #[command(subcommand)]
+    Handler(handler::HandlerCommand),
+    /// Run the handlers of the config file without a server, as long as is asked for
+    Work(work::WorkArgs),
     /// Audit the whole log: gaps, forks, order
     Verify(verify::VerifyArgs),
     /// Find out what is wrong with an installation, and what to do about it
@@ -115,6 +133,9 @@ impl Command {
             | Command::Tail(_)
             | Command::Event(_)
             | Command::Object(_)
+            | Command::Group(_)
+            | Command::Handler(_)
+            | Command::Work(_)
             | Command::Verify(_)
             | Command::Doctor(_)
             | Command::Config(_)
@@ -129,6 +150,9 @@ impl Command {
             Command::Tail(args) => tail::run(args).await,
             Command::Event(command) => event::run(command).await,
             Command::Object(command) => object::run(command).await,
+            Command::Group(command) => group::run(command).await,
+            Command::Handler(command) => handler::run(command).await,
+            Command::Work(args) => work::run(args).await,
             Command::Verify(args) => verify::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
             Command::Config(command) => config::run(command).await,

@@ -2,10 +2,12 @@
 
 use super::Outcome;
 use super::args::seq;
+use super::held::{self, ListArgs, ObjectAskArgs};
 use super::output::{self, OutputArgs};
 use super::target::{Access, TargetArgs};
 use crate::http::shapes::PageShape;
 use clap::{Args, Subcommand};
+use ensue::positions::Ask;
 use ensue::{ObjectKey, Seq};
 
 /// `ensue object …`
@@ -13,6 +15,12 @@ use ensue::{ObjectKey, Seq};
 pub enum ObjectCommand {
     /// Show the events of an object, newest first
     Show(ShowArgs),
+    /// List the objects that are held
+    List(ListArgs),
+    /// Run the event that an object is held at again
+    Retry(ObjectAskArgs),
+    /// Give up the event that an object is held at, and go on
+    Skip(ObjectAskArgs),
 }
 
 /// `ensue object show`
@@ -42,7 +50,15 @@ pub struct ShowArgs {
 
 /// Carries out `ensue object …`.
 pub async fn run(command: ObjectCommand) -> anyhow::Result<Outcome> {
-    let ObjectCommand::Show(args) = command;
+    match command {
+        ObjectCommand::Show(args) => show(args).await,
+        ObjectCommand::List(args) => held::list_held(args).await,
+        ObjectCommand::Retry(args) => held::ask_object(args, Ask::Retry).await,
+        ObjectCommand::Skip(args) => held::ask_object(args, Ask::Skip).await,
+    }
+}
+
+async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
     let object = ObjectKey::parse(&args.object)?;
     let target = args.target.open(Access::Read).await?;
     let events = target.chain(&object, args.before, usize::from(args.limit)).await?;

@@ -9,6 +9,7 @@ use ensue::{Appended, Event, EventId, Found, ObjectKey, Pending, Selection, Seq,
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::Duration;
 
 /// How long a server may take to take a connection.
@@ -215,12 +216,43 @@ impl Remote {
 
     /// The event of a place or an id, or an error that says why there is none.
     pub async fn event(&self, event: EventRef) -> anyhow::Result<Found> {
-        let name = match event {
-            EventRef::Seq(seq) => seq.to_string(),
-            EventRef::Id(id) => id.to_string(),
-        };
-        let response = self.send(self.request(Method::GET, &["v1", "events", &name], &[])).await?;
+        let response = self.send(self.request(Method::GET, &["v1", "events", &event.to_text()], &[])).await?;
         wire::event(&self.good(response).await?)?.found()
+    }
+
+    /// An answer as it is.
+    pub async fn get_json(&self, segments: &[&str], query: &[(&str, String)]) -> anyhow::Result<Value> {
+        let response = self.send(self.request(Method::GET, segments, query)).await?;
+        wire::json(&self.good(response).await?)
+    }
+
+    /// Asks for something, and answers with what the server says to it.
+    pub async fn post_json(&self, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
+        let request = self.request(Method::POST, segments, &[]);
+        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        wire::json(&self.change(request).await?.1)
+    }
+
+    /// Posts a body that is written as it is, and answers with what the server says to it.
+    pub async fn send_json(&self, segments: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
+        let request = self.request(Method::POST, segments, &[]);
+        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        wire::json(&self.change(request).await?.1)
+    }
+
+    /// Asks for a change by any method, and answers with what the server says to it; null is no body.
+    pub async fn ask_json(&self, method: Method, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
+        wire::json(&self.ask_text(method, segments, body).await?)
+    }
+
+    /// The same, with the answer as it was written: numbers keep their digits.
+    pub async fn ask_text(&self, method: Method, segments: &[&str], body: &Value) -> anyhow::Result<String> {
+        let request = self.request(method, segments, &[]);
+        let request = match body {
+            Value::Null => request,
+            body => request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?),
+        };
+        Ok(self.change(request).await?.1)
     }
 
     /// Cancels a delayed event, or says why it cannot be.

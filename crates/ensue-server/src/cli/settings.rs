@@ -36,6 +36,12 @@ pub struct SettingsArgs {
     /// Forget the oldest events beyond this, such as 10GB [default: keep everything]
     #[arg(long, env = "ENSUE_RETENTION_SIZE", value_name = "SIZE")]
     retention_size: Option<Size>,
+    /// Keep what a group has not read for so long after somebody last served it [default: 30d]
+    #[arg(long, env = "ENSUE_RETENTION_HOLD_MAX", value_name = "SPAN")]
+    retention_hold_max: Option<Span>,
+    /// How long to wait for handlers that run when told to stop [default: 30s]
+    #[arg(long, env = "ENSUE_DRAIN_MAX", value_name = "SPAN")]
+    drain_max: Option<Span>,
     /// Keep the log in memory, whatever the config file says of the store: gone when the server ends
     #[arg(long, env = "ENSUE_DEV", value_parser = FalseyValueParser::new())]
     dev: bool,
@@ -46,7 +52,17 @@ pub struct SettingsArgs {
 struct ByVariable(Vec<&'static str>);
 
 impl ByVariable {
-    const SETTINGS: [&str; 7] = ["store", "listen", "config", "token_file", "retention_age", "retention_size", "dev"];
+    const SETTINGS: [&str; 9] = [
+        "store",
+        "listen",
+        "config",
+        "token_file",
+        "retention_age",
+        "retention_size",
+        "retention_hold_max",
+        "drain_max",
+        "dev",
+    ];
 }
 
 impl Args for ByVariable {
@@ -96,6 +112,8 @@ impl SettingsArgs {
             token: token_variable()?,
             retention_age: self.retention_age,
             retention_size: self.retention_size,
+            retention_hold_max: self.retention_hold_max,
+            drain_max: self.drain_max,
             dev: self.dev,
             by_variable: self.by_variable.0,
         })

@@ -76,7 +76,7 @@ async fn check_is_there(address: &Address) -> anyhow::Result<()> {
                 Some(Error::Store(StoreError::Schema(_))) => {
                     Err(anyhow!("{error:#} (`ensue publish --create` makes a log where there is none)"))
                 }
-                Some(Error::Store(_) | Error::Invalid(_) | Error::Address(_)) | None => Err(error),
+                Some(Error::Store(_) | Error::Invalid(_) | Error::NotFound(_) | Error::Address(_)) | None => Err(error),
             },
         },
     }

@@ -131,6 +131,11 @@ pub fn event(text: &str) -> anyhow::Result<WireEvent> {
     parse(text)
 }
 
+/// Any answer.
+pub fn json(text: &str) -> anyhow::Result<serde_json::Value> {
+    parse(text)
+}
+
 /// The gap of a stream.
 pub fn gap(text: &str) -> anyhow::Result<Streamed> {
     let WireGap { from, to, reason } = parse(text)?;

@@ -42,6 +42,8 @@ pub struct RetentionSection {
     pub age: Option<Span>,
     /// Forget the oldest beyond this.
     pub size: Option<Size>,
+    /// Keep what a group still needs for so long after it was last served.
+    pub hold_max: Option<Span>,
 }
 
 impl ConfigFile {
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB }\n";
+        let text = "store: sqlite:a.db\nlisten: 127.0.0.1:1\ntoken_file: t\nretention: { age: 7d, size: 10GB, hold_max: 30d }\n";
         let config = ConfigFile::parse("my.yaml", text).unwrap();
         assert_eq!(config.store.as_deref(), Some("sqlite:a.db"));
         let listen = config.listen.unwrap();
@@ -117,6 +119,7 @@ mod tests {
         let retention = config.retention.unwrap();
         assert_eq!(retention.age.unwrap().0, SignedDuration::from_hours(7 * 24));
         assert_eq!(retention.size.unwrap().0, 10_000_000_000);
+        assert_eq!(retention.hold_max.unwrap().0, SignedDuration::from_hours(30 * 24));
     }
 
     #[test]

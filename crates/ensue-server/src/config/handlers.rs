@@ -126,7 +126,8 @@ impl<'de> Deserialize<'de> for Wait {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let unit = text.trim_start_matches('0');
-        if unit.len() < text.len() && format!("1{unit}").parse::<Span>().is_ok() && !unit.starts_with(char::is_numeric) {
+        if unit.len() < text.len() && format!("1{unit}").parse::<Span>().is_ok() && !unit.starts_with(char::is_numeric)
+        {
             return Ok(Self(Duration::ZERO));
         }
         let span: Span = text.parse().map_err(de::Error::custom)?;
@@ -160,7 +161,8 @@ impl<'de> Deserialize<'de> for StartWord {
             word => match word.parse() {
                 Ok(seq) => Ok(Self(Start::After(seq))),
                 Err(_) => {
-                    let wrong = format!("`{word}` is no place to start: write now, beginning, or the seq to start after");
+                    let wrong =
+                        format!("`{word}` is no place to start: write now, beginning, or the seq to start after");
                     Err(de::Error::custom(wrong))
                 }
             },
@@ -176,7 +178,9 @@ impl<'de> Deserialize<'de> for Entry {
             type Value = Entry;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a compiled-in handler, or a handler with a `name` and a `command` or `webhook`")
+                f.write_str(
+                    "the name of a compiled-in handler, or a handler with a `name` and a `command` or `webhook`",
+                )
             }
 
             fn visit_str<E: de::Error>(self, name: &str) -> Result<Entry, E> {

@@ -14,23 +14,32 @@
 
 pub mod file;
 pub mod handlers;
+pub mod handlers_check;
 pub mod listen;
 pub mod tokens;
 pub mod units;
 
 use crate::config::file::ConfigFile;
+use crate::config::handlers_check::HandlerConfig;
 use crate::config::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use crate::config::units::{Size, Span};
+use crate::executors::Guard;
 use anyhow::{Context, bail};
-use ensue::{Address, Place, Retention};
+use ensue::{Address, History, Place, Retention};
+use jiff::SignedDuration;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the log lives unless told.
 pub const DEFAULT_STORE: &str = "sqlite:ensue.db";
 /// Where the server listens unless told.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4747";
+/// How long a server that is told to stop waits for handlers that run, unless told.
+pub const DEFAULT_DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How long the log waits for a group that nobody serves, unless told.
+pub const DEFAULT_HOLD_MAX: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// What `--dev` stores in.
 pub const MEMORY_STORE: &str = "sqlite::memory:";
 
@@ -51,6 +60,10 @@ pub struct Given {
     pub retention_age: Option<Span>,
     /// Forget the oldest beyond this.
     pub retention_size: Option<Size>,
+    /// Keep what a group still needs for so long after it was last served.
+    pub retention_hold_max: Option<Span>,
+    /// How long to wait for handlers that run.
+    pub drain_max: Option<Span>,
     /// A store in memory, for trying things out.
     pub dev: bool,
     /// Which of these are said by their variable and not by a flag, by the names they have here.
@@ -77,6 +90,14 @@ pub struct Settings {
     pub tokens: Vec<NamedToken>,
     /// What to keep of the log.
     pub retention: Retention,
+    /// What follows from which events.
+    pub handlers: Vec<HandlerConfig>,
+    /// Where webhooks may be sent.
+    pub guard: Guard,
+    /// What to keep of what became of deliveries.
+    pub history: History,
+    /// How long a server that is told to stop waits for handlers that run.
+    pub drain_max: Duration,
     /// The config file that was read.
     pub file: Option<PathBuf>,
     /// Is it for trying things out?
@@ -115,6 +136,10 @@ pub struct SaidBy {
     pub retention_age: Source,
     /// What is too much.
     pub retention_size: Source,
+    /// How long the log waits for a group.
+    pub retention_hold_max: Source,
+    /// How long is waited for handlers.
+    pub drain_max: Source,
 }
 
 /// The first that is said, and by whom.
@@ -161,12 +186,33 @@ impl Settings {
         let section = config.retention.unwrap_or_default();
         let (age, age_by) = first(source("retention_age"), given.retention_age, section.age);
         let (size, size_by) = first(source("retention_size"), given.retention_size, section.size);
+        let (hold_max, hold_by) = first(source("retention_hold_max"), given.retention_hold_max, section.hold_max);
+        let (drain_max, drain_by) = first(source("drain_max"), given.drain_max, config.drain_max);
+        let allowed = config.webhooks.unwrap_or_default().allow_private;
+        let guard = Guard::new(allowed, given.dev);
+        let handlers = match (config.handlers, &file) {
+            (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
+            (Some(_) | None, _) => Vec::new(),
+        };
+        let kept = config.history.unwrap_or_default();
+        let history = History {
+            count: kept.count.unwrap_or(History::default().count),
+            age: kept.age.map_or(History::default().age, |age| age.0),
+        };
         Ok(Self {
             store,
+            handlers,
+            guard,
+            history,
+            drain_max: drain_max.map_or(DEFAULT_DRAIN_MAX, |span| Duration::try_from(span.0).unwrap_or_default()),
             listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
             listen_place,
             tokens,
-            retention: Retention { age: age.map(|span| span.0), bytes: size.map(|size| size.0) },
+            retention: Retention {
+                age: age.map(|span| span.0),
+                bytes: size.map(|size| size.0),
+                hold_max: Some(hold_max.map_or(DEFAULT_HOLD_MAX, |span| span.0)),
+            },
             file,
             dev: given.dev,
             said_by: SaidBy {
@@ -176,6 +222,8 @@ impl Settings {
                 token_file: token_file_by,
                 retention_age: age_by,
                 retention_size: size_by,
+                retention_hold_max: hold_by,
+                drain_max: drain_by,
             },
         })
     }
@@ -219,6 +267,16 @@ impl Settings {
             (Some(age), None) => format!("what is younger than {age}"),
             (None, Some(size)) => format!("the newest {size}"),
             (Some(age), Some(size)) => format!("the newest {size} of what is younger than {age}"),
+        }
+    }
+
+    /// How long what is too old or too much is kept for who has not read it, in words.
+    pub fn holds(&self) -> String {
+        match self.retention.hold_max {
+            Some(hold_max) => {
+                format!("also what a group has not read, for {} after somebody served it", Span(hold_max))
+            }
+            None => "also what a group has not read".into(),
         }
     }
 }

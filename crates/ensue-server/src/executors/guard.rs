@@ -39,7 +39,8 @@ impl Guard {
     /// The addresses of a host that may be dialled.
     async fn look_up(&self, host: &str) -> Result<Vec<SocketAddr>, String> {
         let found = tokio::net::lookup_host((host, 0)).await;
-        let found = found.map_err(|error| format!("the host `{host}` cannot be looked up ({error}): check its name"))?;
+        let found =
+            found.map_err(|error| format!("the host `{host}` cannot be looked up ({error}): check its name"))?;
         let (mut good, mut refused) = (Vec::new(), None);
         for address in found {
             match self.check(address.ip()) {

@@ -1,2 +1,123 @@
-//! x
+//! What runs when an event comes to a handler of the config file?
+//!
+//! | question | file |
+//! |---|---|
+//! | How is a program run for an event? | `command.rs`, what it says in `output.rs`, its end in `process_group.rs` |
+//! | How is an event sent to a URL? | `webhook.rs` |
+//! | Which addresses may it be sent to? | `guard.rs` |
+//! | How much was done, and is it enough? | `tally.rs` |
+
+mod command;
 pub mod guard;
+mod output;
+mod process_group;
+mod tally;
+mod webhook;
+
+pub use command::VARIABLES;
+pub use guard::Guard;
+pub use tally::Tally;
+pub use webhook::check_url;
+
+use crate::config::handlers_check::{HandlerConfig, Runs};
+use anyhow::anyhow;
+use command::Program;
+use ensue::{Context, Ensue, Error, Event, HandlerBuilder, HandlerError, Outcome};
+use std::sync::Arc;
+use std::time::Duration;
+use webhook::Webhook;
+
+/// Runs the handlers of a config file.
+#[derive(Debug, Clone)]
+pub struct Executors {
+    guard: Guard,
+    drain_max: Duration,
+    tally: Arc<Tally>,
+}
+
+impl Executors {
+    /// Webhooks go where the guard lets them. When the process stops, programs have `drain_max` to come to their end.
+    pub fn new(guard: Guard, drain_max: Duration) -> Self {
+        Self { guard, drain_max, tally: Arc::new(Tally::default()) }
+    }
+
+    /// The same, but only so many events are taken.
+    pub fn with_tally(self, tally: Arc<Tally>) -> Self {
+        Self { tally, ..self }
+    }
+
+    /// Binds the handlers to a bus that is not started yet. What is compiled in must be registered before.
+    pub fn bind(&self, bus: &Ensue, handlers: &[HandlerConfig]) -> anyhow::Result<()> {
+        handlers.iter().try_for_each(|handler| self.bind_one(bus, handler))
+    }
+
+    fn bind_one(&self, bus: &Ensue, handler: &HandlerConfig) -> anyhow::Result<()> {
+        let wrong = |error: Error| match error {
+            Error::Invalid(invalid) => handler.refusal(&invalid.field, &invalid.reason),
+            error => anyhow!("{}: {error}", handler.place),
+        };
+        let builder = configured(bus.on(handler.on.as_str()), handler);
+        match &handler.runs {
+            Runs::CompiledIn(name) => builder.handle_registered(name).map_err(wrong),
+            Runs::Command(command) => {
+                let program = Arc::new(Program::new(command, handler.timeout, self.drain_max));
+                let tally = self.tally.clone();
+                let run = move |event: Event, cx: Context| {
+                    let (program, tally) = (program.clone(), tally.clone());
+                    async move { counted(&tally, &cx, program.run(event, &cx)).await }
+                };
+                builder.handle(run).map_err(wrong)
+            }
+            Runs::Webhook(url) => {
+                let webhook = Webhook::new(url.clone(), &self.guard, handler.timeout);
+                let webhook = Arc::new(webhook.map_err(|reason| handler.refusal("webhook", &reason))?);
+                let tally = self.tally.clone();
+                let run = move |event: Event, cx: Context| {
+                    let (webhook, tally) = (webhook.clone(), tally.clone());
+                    async move { counted(&tally, &cx, webhook.run(event, &cx)).await }
+                };
+                builder.handle(run).map_err(wrong)
+            }
+        }
+    }
+}
+
+/// Everything but the code. Executors see to their timeouts themselves, so that a program has ended before its event is
+/// tried again.
+fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilder {
+    let options = &handler.options;
+    let mut builder = builder.start(options.start).on_exhausted(options.on_exhausted);
+    if let Some(name) = &handler.name {
+        builder = builder.named(name.as_str());
+    }
+    if let Some((condition, params)) = &options.condition {
+        builder = builder.when(condition.as_str(), params.clone());
+    }
+    if let Some(concurrency) = options.concurrency {
+        builder = builder.concurrency(concurrency);
+    }
+    builder = builder.retry(options.retry.clone().unwrap_or_default());
+    builder = if options.ordered { builder } else { builder.unordered() };
+    builder = match options.mode {
+        ensue::Mode::Async => builder,
+        ensue::Mode::Sync => builder.sync(),
+    };
+    builder = if options.logs_always { builder.logs_always() } else { builder };
+    if options.audit { builder.audit() } else { builder }
+}
+
+/// Runs an attempt if there is to be another one, and counts it.
+async fn counted(
+    tally: &Tally,
+    cx: &Context,
+    attempt: impl Future<Output = Result<Outcome, HandlerError>>,
+) -> Result<Outcome, HandlerError> {
+    if !tally.begin() {
+        // Enough was taken: this one stays for whoever comes next.
+        cx.cancelled().await;
+        return Ok(Outcome::Snooze(Duration::ZERO));
+    }
+    let answer = attempt.await;
+    tally.end(&answer);
+    answer
+}

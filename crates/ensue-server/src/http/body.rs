@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// What a body holds. One event alone is told from a batch of one, so that faults are named as their sender sees them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Published {
     One(NewEvent),
     Batch(Vec<NewEvent>),

@@ -98,12 +98,12 @@ pub(super) async fn start(bus: &Ensue, query: &Query) -> Result<Option<Seq>, Pro
 }
 
 /// What the last segment of `/v1/events/{place}` names.
-enum Named {
+pub(super) enum Named {
     Place(Seq),
     Id(EventId),
 }
 
-fn named(path: Result<Path<String>, PathRejection>) -> Result<Named, Problem> {
+pub(super) fn named(path: Result<Path<String>, PathRejection>) -> Result<Named, Problem> {
     let text = path_text("place", path)?;
     if let Ok(seq @ 0..=SEQ_MAX) = text.parse()
         && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -127,7 +127,7 @@ pub(super) fn path_text(name: &str, path: Result<Path<String>, PathRejection>) -
 }
 
 /// Why there is no event at a place.
-async fn missing(bus: &Ensue, seq: Seq) -> Result<Problem, Problem> {
+pub(super) async fn missing(bus: &Ensue, seq: Seq) -> Result<Problem, Problem> {
     let bounds = bus.store().bounds().await?;
     Ok(Problem::not_found(match () {
         () if seq == 0 => "there is no event 0: the first one has seq 1".to_string(),
@@ -138,7 +138,7 @@ async fn missing(bus: &Ensue, seq: Seq) -> Result<Problem, Problem> {
     }))
 }
 
-fn unknown_id(id: EventId) -> Problem {
+pub(super) fn unknown_id(id: EventId) -> Problem {
     Problem::not_found(format!(
         "no event has the id {id}: check it; the event may also have been cancelled, or be gone from the log by retention"
     ))

@@ -4,12 +4,13 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use ensue::SharedStore;
+use ensue::positions::GroupState;
+use ensue::{Bounds, SharedStore};
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
-use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Bounds of the buckets that durations are counted in: from a cached answer to a client that gave up.
@@ -62,6 +63,7 @@ fn describe() {
     );
     metrics::describe_gauge!("ensue_log_first_seq", "The oldest place of the log");
     metrics::describe_gauge!("ensue_log_last_seq", "The newest place of the log");
+    metrics::describe_gauge!("ensue_group_lag", "Events of the log that a group has not passed, by group");
     metrics::describe_gauge!("ensue_pending_events", "Delayed events that wait for their time");
     metrics::describe_counter!("ensue_append_events_total", "Events that entered the log, by engine");
     metrics::describe_histogram!("ensue_append_batch_events", "Events in one commit, by engine");
@@ -72,8 +74,11 @@ fn describe() {
 /// Notes how the log stands: asked of the store when somebody wants to know. A store that does not answer in time leaves
 /// the figures as they were.
 pub(super) async fn log(store: &SharedStore, time_max: Duration) {
-    let ask = async { (store.bounds().await, store.pending_count().await) };
-    let Ok((bounds, pending)) = tokio::time::timeout(time_max, ask).await else { return };
+    let ask = async { (store.bounds().await, store.pending_count().await, store.groups().await) };
+    let Ok((bounds, pending, groups)) = tokio::time::timeout(time_max, ask).await else { return };
+    if let (Ok(bounds), Ok(groups)) = (&bounds, groups) {
+        lags(&groups, *bounds);
+    }
     if let Ok(bounds) = bounds {
         metrics::gauge!("ensue_log_first_seq").set(bounds.first as f64);
         metrics::gauge!("ensue_log_last_seq").set(bounds.last as f64);
@@ -81,6 +86,20 @@ pub(super) async fn log(store: &SharedStore, time_max: Duration) {
     if let Ok(pending) = pending {
         metrics::gauge!("ensue_pending_events").set(pending as f64);
     }
+}
+
+/// Notes how far every group is behind. One that is gone is behind by nothing.
+fn lags(groups: &[GroupState], bounds: Bounds) {
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut gone = std::mem::take(&mut *noted);
+    for group in groups {
+        let name = group.name.to_string();
+        gone.remove(&name);
+        metrics::gauge!("ensue_group_lag", "group" => name.clone()).set(group.lag(bounds) as f64);
+        noted.insert(name);
+    }
+    gone.into_iter().for_each(|name| metrics::gauge!("ensue_group_lag", "group" => name).set(0.0));
 }
 
 /// Counts a request and measures how long its answer took to begin.

@@ -7,7 +7,10 @@
 //! | How does an event come in? | `publish.rs`, its body in `body.rs` and `cloudevents.rs`, a refused key in `conflict.rs` |
 //! | How are events read, found and cancelled? | `events.rs` |
 //! | What happened to one object? | `objects.rs` |
+//! | Which handlers are there, and what became of an event for each? | `handlers.rs`, `deliveries.rs` |
+//! | What stands still, and how is it brought back? | `held.rs` |
 //! | How does a client follow the log? | `stream.rs` |
+//! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its bodies and answers in `groups_body.rs`, `groups_shapes.rs` |
 //! | How does a task hear that the server stops? | `stop.rs` |
 //! | Is the server well, and what does it offer? | `system.rs` |
 //! | Who may come in? | `tokens.rs` |
@@ -21,7 +24,15 @@ mod body;
 mod cloudevents;
 mod conflict;
 mod connections;
+pub(crate) mod deliveries;
 mod events;
+mod groups;
+mod groups_body;
+mod groups_read;
+pub(crate) mod groups_shapes;
+mod groups_subscriptions;
+pub(crate) mod handlers;
+pub(crate) mod held;
 mod measure;
 mod objects;
 mod patience;
@@ -154,6 +165,22 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(stream::stream))
         .routes(routes!(events::show, events::cancel))
         .routes(routes!(objects::chain))
+        .routes(routes!(deliveries::list))
+        .routes(routes!(deliveries::logs))
+        .routes(routes!(handlers::list))
+        .routes(routes!(held::list))
+        .routes(routes!(held::retry_object))
+        .routes(routes!(held::skip_object))
+        .routes(routes!(held::retry_event))
+        .routes(routes!(held::skip_event))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::create, groups::show, groups::delete))
+        .routes(routes!(groups::seek))
+        .routes(routes!(groups_subscriptions::subscribe, groups_subscriptions::list))
+        .routes(routes!(groups_subscriptions::unsubscribe))
+        .routes(routes!(groups_subscriptions::touch))
+        .routes(routes!(groups_read::read))
+        .routes(routes!(groups_read::commit))
         .routes(routes!(system::metrics))
         .routes(routes!(system::openapi))
 }

@@ -210,6 +210,7 @@ impl From<Error> for Problem {
         match error {
             Error::Invalid(invalid) => invalid.into(),
             Error::Store(error) => error.into(),
+            Error::NotFound(detail) => Self::not_found(detail),
             Error::Address(detail) => Self::new(Kind::Internal, detail),
         }
     }

@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::BytesMut;
-use ensue::{Appended, Ensue, Error, StoreError};
+use ensue::{Appended, Ensue, Error, GroupName, Mode, NewEvent, Seq, Standing, StoreError};
 use futures_util::StreamExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,6 +24,12 @@ use tokio::time::{Instant, timeout_at};
 /// answer only after they have sent everything, and would see a reset connection instead of the reason.
 const DISCARD_BYTES_MAX: usize = 16 << 20;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a publish waits for sync handlers unless told, and at most.
+const SYNC_WAIT: Duration = Duration::from_secs(10);
+const SYNC_WAIT_MS_MAX: u64 = 60_000;
+/// How often is looked for what nobody tells of.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// A header by which other APIs know a repeated request.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -115,7 +121,10 @@ fn not_understood(media: &str) -> Problem {
     path = "/v1/events",
     operation_id = "publish",
     tag = "events",
-    params(("wait" = Option<String>, Query, description = "`sync`: wait for synchronous handlers too. This version has none, so the answer comes when everything is on disk, as it does without")),
+    params(
+        ("wait" = Option<String>, Query, description = "`sync`: wait for the sync handlers of this server that want the events, too. The answer then has `sync`, and in `pending` those that were not done in time: they go on, durably"),
+        ("wait_ms" = Option<u64>, Query, minimum = 1, maximum = 60000, description = "How long to wait for them; 10,000 unless told. Only with `wait`"),
+    ),
     request_body(
         description = "At most 1,000 events and 1 MiB. With `ce-*` headers any content type: CloudEvents' binary mode",
         content(
@@ -140,12 +149,7 @@ fn not_understood(media: &str) -> Problem {
     )
 )]
 pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Result<Response, Problem> {
-    let query = Query::parse(request.uri().query(), &["wait"])?;
-    if let Some(wait) = query.text("wait")
-        && wait != "sync"
-    {
-        return Err(Problem::bad_request("wait", "must be `sync`, or be left out"));
-    }
+    let wait_max = sync_wait(&Query::parse(request.uri().query(), &["wait", "wait_ms"])?)?;
     // Whoever sends it counts on it: passed over in silence it would have the event stored twice.
     if request.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::bad_request(IDEMPOTENCY_KEY, "is not read here; put it into the event, as its `key`"));
@@ -159,6 +163,8 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     }
     let body = read_body(body, &app.options).await?;
     let published = form.read(&parts.headers, &body)?;
+    // Checked twice where somebody waits for handlers, which need to know what was published.
+    let waited_for = wait_max.map(|_| published.clone());
     let answers = match append(&app.bus, published).await {
         Ok(answers) => answers,
         Err(Error::Store(StoreError::KeyConflict { key })) => {
@@ -172,7 +178,77 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
         true => StatusCode::OK,
         false => StatusCode::CREATED,
     };
-    Ok(shapes::json(status, &PublishedShape { events: &answers }))
+    let late = match (wait_max, waited_for) {
+        (Some(wait_max), Some(published)) => Some(wait_for_handlers(&app, published, &answers, wait_max).await?),
+        (Some(_), None) | (None, _) => None,
+    };
+    let sync = late.as_ref().map(|late| if late.is_empty() { "done" } else { "pending" });
+    let pending = late.filter(|late| !late.is_empty());
+    Ok(shapes::json(status, &PublishedShape { events: &answers, sync, pending }))
+}
+
+/// How long to wait for sync handlers, if they are to be waited for.
+fn sync_wait(query: &Query) -> Result<Option<Duration>, Problem> {
+    match (query.text("wait"), query.text("wait_ms")) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Problem::bad_request("wait_ms", "goes with `wait=sync`; add that, or leave it out")),
+        (Some("sync"), None) => Ok(Some(SYNC_WAIT)),
+        (Some("sync"), Some(millis)) => match millis.parse() {
+            Ok(millis @ 1..=SYNC_WAIT_MS_MAX) => Ok(Some(Duration::from_millis(millis))),
+            _ => Err(Problem::bad_request("wait_ms", format!("must be a whole number from 1 to {SYNC_WAIT_MS_MAX}"))),
+        },
+        (Some(_), _) => Err(Problem::bad_request("wait", "must be `sync`, or be left out")),
+    }
+}
+
+/// Waits for the sync handlers of this server; answers with those that were not done in time, or before the server stops.
+async fn wait_for_handlers(
+    app: &App,
+    published: Published,
+    answers: &[Appended],
+    wait_max: Duration,
+) -> Result<Vec<GroupName>, Problem> {
+    let entries = match published {
+        Published::One(event) => vec![event.check()?],
+        Published::Batch(events) => NewEvent::check_all(events)?,
+    };
+    let (mut stop, deadline) = (app.options.stop.clone(), Instant::now() + wait_max);
+    let sync: Vec<GroupName> =
+        app.bus.handlers().into_iter().filter(|it| it.mode == Mode::Sync).map(|it| it.key).collect();
+    let mut late = tokio::select! {
+        late = app.bus.wait_for_sync(&entries, answers, wait_max) => late,
+        () = super::stop::stopped(&mut stop) => return Ok(sync),
+    };
+    // Nobody tells when what was published before is done: it is looked up.
+    let repeated: Vec<Seq> = answers.iter().filter(|answer| answer.repeated).filter_map(|answer| answer.seq).collect();
+    loop {
+        let open = open_deliveries(&app.bus, &repeated, &sync).await?;
+        if open.is_empty() || Instant::now() >= deadline || *stop.borrow() {
+            late.extend(open);
+            late.sort();
+            late.dedup();
+            return Ok(late);
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    }
+}
+
+/// Which of these handlers are not done with these events?
+async fn open_deliveries(bus: &Ensue, seqs: &[Seq], handlers: &[GroupName]) -> Result<Vec<GroupName>, Problem> {
+    let mut open = Vec::new();
+    for seq in seqs {
+        for report in bus.deliveries(*seq).await?.unwrap_or_default() {
+            let is_open = match report.verdict.standing {
+                Standing::Pending | Standing::Running | Standing::Waiting | Standing::Retrying | Standing::Held => true,
+                Standing::Done | Standing::Dead | Standing::Cancelled | Standing::Skipped => false,
+                Standing::NotMatched | Standing::BeforeStart => false,
+            };
+            if is_open && handlers.contains(&report.handler) {
+                open.push(report.handler);
+            }
+        }
+    }
+    Ok(open)
 }
 
 async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Error> {
@@ -183,7 +259,7 @@ async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Erro
 }
 
 /// The whole body, if it is not too large and comes in time.
-async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes, Problem> {
+pub(super) async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes, Problem> {
     let bytes_max = options.body_bytes_max;
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {

@@ -40,6 +40,8 @@ refusals! {
     NotFound: 404, "There is no such thing, or not any more";
     TooSlow: 408, "The body did not come in time; nothing was stored";
     KeyConflict: 409, "A key was used for another event; nothing was stored. `field` names its place";
+    Conflict: 409, "It does not go with what is there: the lease is lost, somebody else has it, or the group is a \
+        handler's. Nothing was changed";
     AlreadyLogged: 409, "The event is in the log already, and stays there";
     TooLarge: 413, "The body is too large; nothing was stored";
     UnsupportedMediaType: 415, "The content type is not understood";

@@ -3,7 +3,8 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ensue::{
-    Appended, ConditionErrors, Delivered, Event, EventId, Json, ObjectKey, Pending, Selection, Seq, Timestamp, Topic,
+    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, ObjectKey, Pending, Selection, Seq,
+    Timestamp, Topic,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -193,6 +194,14 @@ impl<'a> PageShape<'a> {
 pub(super) struct PublishedShape<'a> {
     #[schema(value_type = Vec<AppendedShape>)]
     pub events: &'a [Appended],
+    /// Only with `wait=sync`: `done`, or `pending` if not all sync handlers were done in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub sync: Option<&'static str>,
+    /// Only if sync handlers were not done in time: their keys. They go on, durably.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    pub pending: Option<Vec<GroupName>>,
 }
 
 /// What became of one published event.
@@ -248,8 +257,8 @@ pub(super) struct NewEventShape {
     /// Your own name for this publish: sent again within 24 hours it is stored once, and answered as the first time.
     #[schema(max_length = 512)]
     key: Option<String>,
-    /// The one subscription it is meant for. This version has no subscriptions: it is kept and shown with the event, and
-    /// everybody who reads the log sees the event.
+    /// The one subscription it is meant for: of all groups, only that one gets it, whatever its condition. Everybody who
+    /// reads the log by itself sees the event.
     #[schema(format = "uuid")]
     to: Option<String>,
 }

@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub mod groups;
 pub mod moody;
 
 use ensue::{Bounds, Ensue, NewEvent, Seq};

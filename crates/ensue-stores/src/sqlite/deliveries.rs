@@ -116,7 +116,7 @@ fn line_of(row: &Row<'_>) -> rusqlite::Result<LogLine> {
 }
 
 /// A recorded delivery that may go.
-pub(super) struct Old {
+struct Old {
     row: i64,
     group: GroupNumber,
     seq: i64,
@@ -124,7 +124,7 @@ pub(super) struct Old {
 
 /// Up to `limit` deliveries that ended before `before`, and the oldest beyond `keep`: together they are the beginning
 /// of the index by age.
-pub(super) fn old(connection: &Connection, before: Timestamp, keep: u64, limit: usize) -> rusqlite::Result<Vec<Old>> {
+fn old(connection: &Connection, before: Timestamp, keep: u64, limit: usize) -> rusqlite::Result<Vec<Old>> {
     let there: i64 =
         connection.prepare_cached("SELECT deliveries FROM ensue_positions_state")?.query_row([], |row| row.get(0))?;
     let too_many = usize::try_from((there as u64).saturating_sub(keep)).unwrap_or(usize::MAX);
@@ -142,7 +142,25 @@ pub(super) fn old(connection: &Connection, before: Timestamp, keep: u64, limit: 
     Ok(old)
 }
 
-/// Forgets old deliveries, with what they said.
+/// Up to `limit` lines that were said before `before` by deliveries of which nothing is recorded, the oldest first. Of
+/// what is older, most went with its delivery, so that few are passed over.
+fn old_lines(connection: &Connection, before: Timestamp, limit: usize) -> rusqlite::Result<Vec<i64>> {
+    connection
+        .prepare_cached(
+            "SELECT l.line FROM ensue_delivery_lines l INDEXED BY ensue_delivery_lines_age WHERE l.at < ?1
+             AND NOT EXISTS (SELECT 1 FROM ensue_deliveries d WHERE d.group_number = l.group_number AND d.seq = l.seq)
+             ORDER BY l.at, l.line LIMIT ?2",
+        )?
+        .query_map(params![before.as_microsecond(), limit as i64], |row| row.get(0))?
+        .collect()
+}
+
+/// Is there anything to forget?
+pub(super) fn any_old(connection: &Connection, before: Timestamp, keep: u64) -> rusqlite::Result<bool> {
+    Ok(!old(connection, before, keep, 1)?.is_empty() || !old_lines(connection, before, 1)?.is_empty())
+}
+
+/// Forgets old deliveries, with what they said, and what others said that left nothing else.
 pub(super) fn purge(
     changing: &mut Changing<'_>,
     before: Timestamp,
@@ -159,6 +177,9 @@ pub(super) fn purge(
             delivery.execute([row])?;
         }
         count(connection, -(old.len() as i64))?;
-        Ok(old.len())
+        let lines = old_lines(connection, before, limit - old.len())?;
+        let mut line = connection.prepare_cached("DELETE FROM ensue_delivery_lines WHERE line = ?1")?;
+        lines.iter().try_for_each(|number| line.execute([number]).map(drop))?;
+        Ok(old.len() + lines.len())
     })
 }

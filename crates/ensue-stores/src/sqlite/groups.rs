@@ -50,6 +50,14 @@ pub(super) fn number_of(connection: &Connection, name: &GroupName) -> rusqlite::
         .optional()
 }
 
+/// See [`GroupState::version`].
+pub(super) fn version(connection: &Connection, group: GroupNumber) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached("SELECT version FROM ensue_groups WHERE number = ?1")?
+        .query_row([group], |row| row.get::<_, i64>(0))
+        .map(|version| version as u64)
+}
+
 pub(super) fn group(connection: &Connection, name: &GroupName, now: Timestamp) -> rusqlite::Result<Option<GroupState>> {
     let mut statement = connection.prepare_cached(
         "SELECT number, name, kind, created_at, version, subscriptions, lost_from, lost_to
@@ -238,6 +246,7 @@ pub(super) fn seek(changing: &mut Changing<'_>, name: &GroupName, to: Seq) -> Re
     let to = check_cursor("to", to, bounds)?;
     changing.sql(|connection| {
         slots::tell_owners(connection, number)?;
+        subscriptions::forget_expired(connection, number, now)?;
         connection
             .prepare_cached(
                 "UPDATE ensue_slots SET cursor = ?2, owner = NULL, vanished = 0, served_at = max(served_at, ?3)

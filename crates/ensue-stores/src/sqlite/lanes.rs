@@ -72,7 +72,8 @@ fn put(
              (group_number, lane_key, slot, position, state, attempts, not_before, error, redriven, since)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
              ON CONFLICT (group_number, lane_key) DO UPDATE SET
-             slot = ?3, position = ?4, state = ?5, attempts = ?6, not_before = ?7, error = ?8, redriven = ?9, ask = NULL",
+             slot = ?3, position = ?4, state = ?5, attempts = ?6, not_before = ?7, error = ?8, redriven = ?9, ask = NULL
+             WHERE ?4 >= position",
         )?
         .execute(params![
             group,
@@ -157,6 +158,27 @@ fn one(connection: &Connection, group: &GroupName, key: &LaneKey) -> rusqlite::R
         ))?
         .query_row(params![group.as_str(), key.to_text()], row_of)
         .optional()
+}
+
+/// Is an event done? Its lane knows, or else the cursor of its slot.
+pub(super) fn is_done(
+    connection: &Connection,
+    group: &GroupName,
+    slot: SlotNumber,
+    key: &LaneKey,
+    seq: Seq,
+) -> rusqlite::Result<bool> {
+    if let Some(row) = one(connection, group, key)? {
+        return Ok(row.lane.position > seq);
+    }
+    let cursor = connection
+        .prepare_cached(
+            "SELECT s.cursor FROM ensue_groups g JOIN ensue_slots s ON s.group_number = g.number
+             WHERE g.name = ?1 AND s.slot = ?2",
+        )?
+        .query_row(params![group.as_str(), slot], |row| row.get::<_, i64>(0))
+        .optional()?;
+    Ok(cursor.is_some_and(|cursor| cursor as Seq >= seq))
 }
 
 /// Writes what somebody asks, for the owner of the lane to find, and lets the owner know.

@@ -182,6 +182,7 @@ CREATE TABLE ensue_delivery_lines (
     message      TEXT NOT NULL
 ) STRICT;
 CREATE INDEX ensue_delivery_lines_seq ON ensue_delivery_lines (group_number, seq);
+CREATE INDEX ensue_delivery_lines_age ON ensue_delivery_lines (at);
 ";
 
 /// Can the file be looked at as it is?

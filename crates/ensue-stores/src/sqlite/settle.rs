@@ -5,8 +5,9 @@
 //! nothing, and the others stay.
 
 use super::groups::{GroupNumber, place};
+use super::slots::{self, MayWrite};
 use super::writer::Changing;
-use super::{append, deliveries, lanes, slots};
+use super::{append, deliveries, lanes, subscriptions};
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Appended, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -22,17 +23,17 @@ pub(super) fn settle(changing: &mut Changing<'_>, changes: &[SlotChange]) -> Res
 struct Settling {
     now: Timestamp,
     /// Whether a member may write, as found last: most calls are of one member.
-    asked: Option<(Uuid, bool)>,
+    asked: Option<(Uuid, MayWrite)>,
 }
 
 impl Settling {
     fn one(&mut self, changing: &mut Changing<'_>, change: &SlotChange) -> Result<Settled, StoreError> {
         let now = self.now;
         let may_write = changing.sql(|connection| self.may_write(connection, change.member))?;
-        if !may_write {
+        if may_write == MayWrite::No {
             return Ok(Settled::FenceLost);
         }
-        if is_cursor_alone(change) {
+        if may_write == MayWrite::Yes && is_cursor_alone(change) {
             let is_owner = changing.sql(|connection| move_cursor(connection, change, now))?;
             return Ok(if is_owner { Settled::Done(Vec::new()) } else { Settled::FenceLost });
         }
@@ -43,11 +44,16 @@ impl Settling {
             Ok(appended) => appended,
             Err(refusal) => return Ok(Settled::Refused(refusal)),
         };
-        changing.sql(|connection| write(connection, group, change, now))?;
+        changing.sql(|connection| {
+            if may_write == MayWrite::Late {
+                subscriptions::forget_expired(connection, group, now)?;
+            }
+            write(connection, group, change, now)
+        })?;
         Ok(Settled::Done(appended))
     }
 
-    fn may_write(&mut self, connection: &Connection, member: Uuid) -> rusqlite::Result<bool> {
+    fn may_write(&mut self, connection: &Connection, member: Uuid) -> rusqlite::Result<MayWrite> {
         if let Some((asked, may)) = self.asked
             && asked == member
         {

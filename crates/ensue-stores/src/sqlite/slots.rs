@@ -5,6 +5,7 @@
 
 use super::groups::{self, GroupNumber, kind_of, word_of_kind};
 use super::read::{self, time_of, uuid_of};
+use super::subscriptions;
 use super::writer::Changing;
 use ensue_core::positions::{
     Acquire, Acquired, AcquiredSlot, GroupKind, Member, Owner, Renewed, SlotNumber, SlotState,
@@ -103,21 +104,21 @@ pub(super) fn served_at(connection: &Connection, group: GroupNumber) -> rusqlite
 pub(super) fn acquire(changing: &mut Changing<'_>, acquire: &Acquire) -> Result<Option<Acquired>, StoreError> {
     let now = changing.now();
     changing.sql(|connection| {
-        let version = connection
-            .prepare_cached("SELECT number, version FROM ensue_groups WHERE name = ?1")?
-            .query_row([acquire.group.as_str()], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))
-            .optional()?;
-        let Some((number, version)) = version else { return Ok(None) };
+        let Some(number) = groups::number_of(connection, &acquire.group)? else { return Ok(None) };
         let wanted = |slot: &Stored| acquire.slots.is_empty() || acquire.slots.contains(&slot.state.slot);
         let (got, others): (Vec<_>, Vec<_>) =
             stored(connection, number)?.into_iter().filter(wanted).partition(|slot| is_for(slot, acquire, now));
         // Who may not go on has its lease not renewed by that: what it once had stays lost.
         if !got.is_empty() || acquire.go_on.is_none() {
+            if !got.is_empty() {
+                subscriptions::forget_expired(connection, number, now)?;
+            }
             know(connection, acquire, now)?;
         }
         let taken = got.into_iter().map(|slot| take(connection, number, slot, acquire.member.id, now));
         let slots = taken.collect::<rusqlite::Result<_>>()?;
         let held_by = others.into_iter().next().and_then(|slot| slot.state.owner);
+        let version = groups::version(connection, number)?;
         Ok(Some(Acquired { slots, held_by, version }))
     })
 }
@@ -133,6 +134,7 @@ fn is_for(slot: &Stored, acquire: &Acquire, now: Timestamp) -> bool {
 /// Makes a member known, or renews its lease.
 fn know(connection: &Connection, acquire: &Acquire, now: Timestamp) -> rusqlite::Result<()> {
     let Acquire { member, lease, .. } = acquire;
+    forget_expired_of(connection, member.id, now)?;
     let (id, until) = (member.id.as_bytes(), lease_end(now, *lease).as_microsecond());
     let known = connection
         .prepare_cached("UPDATE ensue_members SET name = ?2, kind = ?3, lease_until = ?4 WHERE id = ?1")?
@@ -199,11 +201,15 @@ pub(super) fn renew(
 ) -> Result<Option<Renewed>, StoreError> {
     let now = changing.now();
     changing.sql(|connection| {
+        if known(connection, member)?.is_none() {
+            return Ok(None);
+        }
+        forget_expired_of(connection, member, now)?;
         let version = connection
             .prepare_cached("UPDATE ensue_members SET lease_until = ?2 WHERE id = ?1 RETURNING version")?
-            .query_row(params![member.as_bytes(), lease_end(now, lease).as_microsecond()], |row| row.get::<_, i64>(0))
-            .optional()?;
-        let Some(version) = version else { return Ok(None) };
+            .query_row(params![member.as_bytes(), lease_end(now, lease).as_microsecond()], |row| {
+                row.get::<_, i64>(0)
+            })?;
         let members = connection
             .prepare_cached(
                 "SELECT id, name, kind FROM ensue_members WHERE kind = 'handler' AND lease_until >= ?1 ORDER BY id",
@@ -223,6 +229,10 @@ pub(super) fn release(
     let now = changing.now();
     changing.sql(|connection| {
         let Some(number) = groups::number_of(connection, group)? else { return Ok(()) };
+        let is_given = |slot: &Stored| slot.owner_id == Some(member) && slots.contains(&slot.state.slot);
+        if stored(connection, number)?.iter().any(is_given) {
+            subscriptions::forget_expired(connection, number, now)?;
+        }
         let mut give_back = connection.prepare_cached(
             "UPDATE ensue_slots SET owner = NULL, vanished = 0, served_at = max(served_at, ?4)
              WHERE group_number = ?1 AND slot = ?2 AND owner = ?3",
@@ -237,6 +247,7 @@ pub(super) fn release(
 pub(super) fn leave(changing: &mut Changing<'_>, member: Uuid) -> Result<(), StoreError> {
     let now = changing.now();
     changing.sql(|connection| {
+        forget_expired_of(connection, member, now)?;
         connection
             .prepare_cached(
                 "UPDATE ensue_slots SET owner = NULL, vanished = 0, served_at = max(served_at, ?2) WHERE owner = ?1",
@@ -247,16 +258,44 @@ pub(super) fn leave(changing: &mut Changing<'_>, member: Uuid) -> Result<(), Sto
     })
 }
 
-/// Is this a member who may write? A process may until somebody takes its slots; a reader, while its lease lasts.
-pub(super) fn may_write(connection: &Connection, member: Uuid, now: Timestamp) -> rusqlite::Result<bool> {
-    let known = connection
+/// Forgets what has expired of the groups of which a member has slots, before its lease has them all read again. While the
+/// lease lasts they are read, and nothing of them has expired.
+fn forget_expired_of(connection: &Connection, member: Uuid, now: Timestamp) -> rusqlite::Result<()> {
+    let lease = known(connection, member)?.map(|(_, lease_until)| lease_until);
+    if lease.is_some_and(|lease_until| !has_passed(lease_until, now)) {
+        return Ok(());
+    }
+    let groups: Vec<GroupNumber> = connection
+        .prepare_cached("SELECT DISTINCT group_number FROM ensue_slots WHERE owner = ?1")?
+        .query_map([member.as_bytes()], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    groups.into_iter().try_for_each(|group| subscriptions::forget_expired(connection, group, now))
+}
+
+fn known(connection: &Connection, member: Uuid) -> rusqlite::Result<Option<(GroupKind, Timestamp)>> {
+    connection
         .prepare_cached("SELECT kind, lease_until FROM ensue_members WHERE id = ?1")?
         .query_row([member.as_bytes()], |row| Ok((kind_of(row, 0)?, time_of(row.get(1)?))))
-        .optional()?;
-    Ok(match known {
-        Some((GroupKind::Handler, _)) => true,
-        Some((GroupKind::Pull, lease_until)) => !has_passed(lease_until, now),
-        None => false,
+        .optional()
+}
+
+/// Whether a member may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MayWrite {
+    /// Its lease lasts.
+    Yes,
+    /// Its lease has passed, so that nobody reads its groups; but it may, until somebody takes its slots.
+    Late,
+    /// It is not known, or a reader whose lease has passed.
+    No,
+}
+
+/// A process may write until somebody takes its slots; a reader, while its lease lasts.
+pub(super) fn may_write(connection: &Connection, member: Uuid, now: Timestamp) -> rusqlite::Result<MayWrite> {
+    Ok(match known(connection, member)? {
+        Some((_, lease_until)) if !has_passed(lease_until, now) => MayWrite::Yes,
+        Some((GroupKind::Handler, _)) => MayWrite::Late,
+        Some((GroupKind::Pull, _)) | None => MayWrite::No,
     })
 }
 

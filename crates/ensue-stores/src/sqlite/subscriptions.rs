@@ -293,17 +293,37 @@ pub(super) fn expire(changing: &mut Changing<'_>, limit: usize) -> Result<usize,
     changing.sql(|connection| {
         let mut count = 0;
         for group in with_subscriptions(connection)? {
-            let rows = expired(connection, group, limit - count, now)?;
-            for row in &rows {
-                delete(connection, *row)?;
-            }
-            if !rows.is_empty() {
-                changed(connection, group, -(rows.len() as i64))?;
-            }
-            count += rows.len();
+            count += forget(connection, group, limit - count, now)?;
         }
         Ok(count)
     })
+}
+
+/// Forgets what has expired of a group, for who is about to read it: otherwise it would live again, and whoever read the
+/// group's subscriptions meanwhile would not know. Most groups have none that expire: one look into the index of those.
+pub(super) fn forget_expired(connection: &Connection, group: GroupNumber, now: Timestamp) -> rusqlite::Result<()> {
+    let any_expires = connection
+        .prepare_cached(
+            "SELECT 1 FROM ensue_subscriptions INDEXED BY ensue_subscriptions_expiry
+             WHERE group_number = ?1 AND expires_in IS NOT NULL LIMIT 1",
+        )?
+        .exists([group])?;
+    if any_expires {
+        forget(connection, group, usize::MAX >> 1, now)?;
+    }
+    Ok(())
+}
+
+/// Forgets up to `limit` expired subscriptions of a group; answers how many.
+fn forget(connection: &Connection, group: GroupNumber, limit: usize, now: Timestamp) -> rusqlite::Result<usize> {
+    let rows = expired(connection, group, limit, now)?;
+    for row in &rows {
+        delete(connection, *row)?;
+    }
+    if !rows.is_empty() {
+        changed(connection, group, -(rows.len() as i64))?;
+    }
+    Ok(rows.len())
 }
 
 fn with_subscriptions(connection: &Connection) -> rusqlite::Result<Vec<GroupNumber>> {

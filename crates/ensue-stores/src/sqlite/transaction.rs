@@ -5,12 +5,13 @@
 
 use super::append;
 use super::heads::Heads;
+use super::lanes;
 use super::objects::Unindexed;
 use super::settle;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
-use ensue_core::positions::{Settled, SlotChange};
-use ensue_core::{Appended, Entry, Invalid, NewEvent, StoreError};
+use ensue_core::positions::{LaneKey, Settled, SlotChange};
+use ensue_core::{Appended, Entry, Invalid, NewEvent, Seq, StoreError};
 use rusqlite::{Connection, TransactionState};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,6 +85,12 @@ impl Transaction<'_> {
         };
         self.failed = Some(error.clone());
         Err(error.into())
+    }
+
+    /// Is an event done already, by what is stored: is its lane or its slot's cursor beyond it?
+    #[doc(hidden)]
+    pub fn is_done(&self, change: &SlotChange, key: &LaneKey, seq: Seq) -> Result<bool, TransactionError> {
+        Ok(lanes::is_done(self, &change.group, change.slot, key, seq)?)
     }
 
     /// Calls this once the transaction is on disk, on the writer's thread: keep it short.

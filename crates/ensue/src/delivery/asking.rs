@@ -1,5 +1,6 @@
 //! How does one wait for handlers, or bring something back?
 
+use super::attempt::in_handler;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::condition::{EventView, SubscriptionView};
@@ -30,7 +31,7 @@ impl Ensue {
     /// Waits until the sync handlers that want these events are done with them; answers which were not in time.
     pub async fn wait_for_sync(&self, entries: &[Entry], answers: &[Appended], wait_max: Duration) -> Vec<GroupName> {
         let deliveries = self.inner().deliveries().clone();
-        let Some(deliveries) = deliveries else { return Vec::new() };
+        let Some(deliveries) = deliveries.filter(|_| !in_handler()) else { return Vec::new() };
         let deadline = tokio::time::Instant::now() + wait_max;
         let mut late: Vec<GroupName> = Vec::new();
         for (spec, progress) in deliveries.sync_handlers() {
@@ -77,10 +78,15 @@ impl Ensue {
     /// Asks something of a lane that waits or is held: to run its event now, or to give it up and go on.
     pub async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, Error> {
         let asked = self.store().ask_lane(group, key, ask).await?;
+        self.ring_workers();
+        Ok(asked)
+    }
+
+    /// Lets the workers of this process look what happened to their slots and lanes.
+    pub(crate) fn ring_workers(&self) {
         if let Some(deliveries) = self.inner().deliveries().as_ref() {
             deliveries.asked();
         }
-        Ok(asked)
     }
 }
 

@@ -34,6 +34,16 @@ pub(super) enum Begun {
     Waits(Pin<Box<dyn Future<Output = Finished> + Send>>),
 }
 
+tokio::task_local! {
+    /// Set while a handler runs.
+    static IN_HANDLER: ();
+}
+
+/// Is this called from inside a handler?
+pub(super) fn in_handler() -> bool {
+    IN_HANDLER.try_with(|()| ()).is_ok()
+}
+
 /// Begins an attempt.
 pub(super) async fn begin(
     spec: &Spec,
@@ -44,7 +54,8 @@ pub(super) async fn begin(
 ) -> Begun {
     let started_at = Timestamp::now();
     let events = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
-    let mut run = AssertUnwindSafe(spec.code.run(events, context.clone())).catch_unwind();
+    let run = IN_HANDLER.scope((), spec.code.run(events, context.clone()));
+    let mut run = Box::pin(AssertUnwindSafe(run).catch_unwind());
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
         let ended = ended.unwrap_or_else(|panic| panicked(&*panic));
         return Begun::Finished(Finished { key, event, others, attempt, started_at, context, ended });

@@ -59,16 +59,22 @@ impl Ensue {
         let store = self.store();
         let Some(event) = store.event(seq).await? else { return Ok(None) };
         let now = store.now().await?;
-        let recorded = store.deliveries(seq).await?;
         let of_object = match &event.object {
             Some(object) => store.lanes(LaneQuery::Object(object.clone()), LANES_MAX).await?,
             None => Vec::new(),
         };
-        let mut reports = Vec::new();
+        let mut found = Vec::new();
         for group in handlers_of(store.groups().await?) {
-            let alone = store.lanes(LaneQuery::One(group.name.clone(), LaneKey::Event(seq)), 1).await?;
-            let lane = alone.iter().chain(&of_object).find(|row| row.group == group.name);
+            let alone =
+                store.lanes(LaneQuery::One(group.name.clone(), LaneKey::Event(seq)), 1).await?.into_iter().next();
+            let lane = alone.or_else(|| of_object.iter().find(|row| row.group == group.name).cloned());
             let subscription = store.subscriptions(&group.name, None, 1).await?.into_iter().next();
+            found.push((group, lane, subscription));
+        }
+        // Read last: a record that is newer than a lane tells more; a lane newer than the record would be taken for the end.
+        let recorded = store.deliveries(seq).await?;
+        let mut reports = Vec::with_capacity(found.len());
+        for (group, lane, subscription) in found {
             let slot = slot_of(event.object.as_ref(), seq, u16::try_from(group.slots.len()).unwrap_or(1));
             let Some(slot) = group.slots.iter().find(|state| state.slot == slot) else { continue };
             let wanted = is_wanted(&event, subscription.as_ref());
@@ -78,11 +84,11 @@ impl Ensue {
                 is_wanted: wanted == Ok(true),
                 is_before_start: is_before_start(&event, &group, subscription.as_ref(), start),
                 cursor: slot.cursor,
-                lane: lane.map(|row| &row.lane),
+                lane: lane.as_ref().map(|row| &row.lane),
                 recorded: recorded.iter().find(|delivery| delivery.group == group.name),
             };
             let verdict = verdict(&facts);
-            let note = note(&verdict, lane, wanted.err(), start, is_served(slot, now));
+            let note = note(&verdict, lane.as_ref(), wanted.err(), start, is_served(slot, now));
             reports.push(DeliveryReport { handler: group.name, verdict, note });
         }
         Ok(Some(reports))

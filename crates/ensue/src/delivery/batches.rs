@@ -15,12 +15,18 @@ impl Life<'_> {
     /// Starts a batch that begins with what is next in this lane.
     pub async fn start_batch(&mut self, first: LaneKey) -> Result<(), StoreError> {
         let most = self.worker.spec.batch;
-        let mut batch = Batch::new();
+        let (mut batch, mut left) = (Batch::new(), Vec::new());
         let mut next = Some(first);
         while let Some(key) = next {
+            let before = batch.len();
             self.gather(&key, most, &mut batch);
+            if batch.len() == before {
+                left.push(key);
+            }
             next = if batch.len() < most { self.lanes.next_simple() } else { None };
         }
+        // Those that could not join keep their turn.
+        left.iter().for_each(|key| self.lanes.ready(key));
         batch.sort_by_key(|(_, event)| event.seq);
         let parts = match &self.worker.spec.split_by {
             Some(key_of) => divide(batch, |event| key_of(event)),
@@ -38,12 +44,16 @@ impl Life<'_> {
     /// Takes what a lane has, as far as it may start.
     fn gather(&self, key: &LaneKey, most: usize, batch: &mut Batch) {
         let Some(lane) = self.lanes.get(key) else { return };
+        let mut part = None;
         for event in lane.queued().take(most - batch.len()) {
             let parents = &self.worker.parents;
             let may_start = !self.alone.contains(&event.seq)
                 && !self.suspects.is_one(key, event.seq)
                 && parents.iter().all(|parent| parent.lets_children_have(event.seq));
-            if !may_start {
+            // What is divided runs in parallel: of one lane only what goes into one part.
+            let its_part = self.worker.spec.split_by.as_ref().map(|key_of| key_of(event));
+            let is_in_part = part.get_or_insert_with(|| its_part.clone()) == &its_part;
+            if !may_start || !is_in_part {
                 break;
             }
             batch.push((key.clone(), event.clone()));

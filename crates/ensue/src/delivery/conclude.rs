@@ -75,7 +75,17 @@ impl Life<'_> {
                 memory.busy = Some(Busy::Writing);
             }
         }
-        self.pending.done_with.push(DoneWith { slot, key, event, others, attempt, started_at, entries, row });
+        self.pending.done_with.push(DoneWith {
+            slot,
+            key,
+            event,
+            others,
+            attempt,
+            started_at,
+            entries,
+            row,
+            marks_before: Vec::new(),
+        });
         self.pending.urgent = true;
     }
 
@@ -129,8 +139,11 @@ impl Life<'_> {
     pub async fn refused(&mut self, done: DoneWith, error: &StoreError) -> Result<(), StoreError> {
         let others: Vec<(LaneKey, Arc<Event>)> =
             done.others.into_iter().map(|other| (other.key, other.event)).collect();
-        for key in others.iter().map(|(key, _)| key).chain([&done.key]) {
-            self.marks.remove(key);
+        for (key, before) in done.marks_before.into_iter().rev() {
+            match before {
+                Some(before) => self.marks.insert(key, before),
+                None => self.marks.remove(&key),
+            };
         }
         let error = format!("what it published was refused: {error}");
         let ended = Ended::Failed { error, after: None, permanent: true };
@@ -189,6 +202,7 @@ impl Life<'_> {
 
     /// The lane gets a row, and the stream goes on without it.
     fn stand_apart(&mut self, key: &LaneKey, event: &Arc<Event>, mut lane: Lane) {
+        let ask = self.lanes.get_mut(key).and_then(|memory| memory.ask.take());
         if let Some(memory) = self.lanes.get_mut(key) {
             memory.busy = None;
             lane.redriven = memory.row.as_ref().is_some_and(|row| row.lane.redriven);
@@ -197,6 +211,9 @@ impl Life<'_> {
         self.pending.put(self.slot_of(event), lane);
         if let Some(progress) = &self.worker.progress {
             progress.tried(event.seq);
+        }
+        if let Some(ask) = ask {
+            self.answer(key, ask);
         }
     }
 

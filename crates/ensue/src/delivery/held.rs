@@ -40,10 +40,12 @@ impl Ensue {
         let row = match handler {
             Some(handler) => {
                 let found = all.into_iter().find(|row| row.group == *handler);
-                found.ok_or_else(|| not_found(format!("nothing of {stuck} stands still for the handler `{handler}`")))?
+                found
+                    .ok_or_else(|| not_found(format!("nothing of {stuck} stands still for the handler `{handler}`")))?
             }
             None => {
-                let mut held: Vec<LaneRow> = all.into_iter().filter(|row| row.lane.state != LaneState::Waiting).collect();
+                let mut held: Vec<LaneRow> =
+                    all.into_iter().filter(|row| row.lane.state != LaneState::Waiting).collect();
                 match held.len() {
                     0 => return Err(not_found(format!("nothing of {stuck} is held"))),
                     1 => held.remove(0),

@@ -9,12 +9,17 @@ use ensue_core::store::{Page, Read};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use std::sync::Arc;
 
+/// How many bytes of events a worker holds that are not done (and what one look at the log brings).
+const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 /// How many places a worker keeps behind one that is not done.
 const WINDOW_MAX: usize = 16_384;
 
 impl Life<'_> {
     fn has_room(&self) -> bool {
-        self.ending.is_none() && self.lanes.queued() < READ_AHEAD_MAX && self.window.len() < WINDOW_MAX
+        self.ending.is_none()
+            && self.lanes.queued() < READ_AHEAD_MAX
+            && self.lanes.bytes() < READ_AHEAD_BYTES_MAX
+            && self.window.len() < WINDOW_MAX
     }
 
     /// Takes what there is, while there is room.

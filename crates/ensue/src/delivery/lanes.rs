@@ -4,7 +4,7 @@
 //! stream brings of it is left in the log, and read from there when the lane has come so far. It has caught up when it
 //! has done everything that the stream has passed over; then its row goes and the stream serves it again.
 
-use ensue_core::positions::{Lane, LaneKey, LaneState, SlotNumber};
+use ensue_core::positions::{Ask, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::{Event, Seq, Timestamp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,8 +18,9 @@ pub(super) struct Lanes {
     ready: VecDeque<LaneKey>,
     /// Lanes with a row that wait for their time.
     due: BTreeSet<(Timestamp, LaneKey)>,
-    /// How many events are in queues.
+    /// How many events are in queues, and their bytes.
     queued: usize,
+    bytes: usize,
 }
 
 /// What is known of a lane.
@@ -31,6 +32,10 @@ pub(super) struct LaneMemory {
     pub row: Option<Row>,
     /// The attempt at its next event is written down and may start.
     pub claimed: bool,
+    /// What somebody asked while it was busy.
+    pub ask: Option<Ask>,
+    /// Since when its next event waits for its parents.
+    pub parked_since: Option<Instant>,
     is_ready: bool,
 }
 
@@ -96,6 +101,11 @@ impl Lanes {
         self.queued
     }
 
+    /// How many bytes they have.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&LaneKey, &LaneMemory)> {
         self.lanes.iter()
     }
@@ -110,6 +120,7 @@ impl Lanes {
             }
             return false;
         }
+        self.bytes += event.bytes();
         lane.queue.push_back(event);
         self.queued += 1;
         self.ready(&key);
@@ -120,7 +131,8 @@ impl Lanes {
     pub fn load(&mut self, slot: SlotNumber, lane: Lane, cursor: Seq) {
         let key = lane.key.clone();
         let fetched_to = lane.position - 1;
-        let row = Row { slot, lane, need_to: cursor, fetched_to };
+        let need_to = if lane.state == LaneState::Done { cursor } else { cursor.max(lane.position) };
+        let row = Row { slot, lane, need_to, fetched_to };
         self.lanes.insert(key.clone(), LaneMemory { row: Some(row), ..LaneMemory::default() });
         self.ready(&key);
     }
@@ -214,6 +226,7 @@ impl Lanes {
         if let Some(row) = &mut lane.row {
             row.fetched_to = row.fetched_to.max(to);
             self.queued += events.len();
+            self.bytes += events.iter().map(|event| event.bytes()).sum::<usize>();
             lane.queue.extend(events);
         }
         self.ready(key);
@@ -223,9 +236,12 @@ impl Lanes {
     pub fn pass(&mut self, key: &LaneKey, seq: Seq) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.busy = None;
+        lane.parked_since = None;
+        let bytes = lane.queue.front().map_or(0, |event| event.bytes());
         if lane.queue.front().is_some_and(|event| event.seq == seq) {
             lane.queue.pop_front();
             self.queued -= 1;
+            self.bytes -= bytes;
         }
         if let Some(row) = &mut lane.row {
             row.lane.position = row.lane.position.max(seq + 1);
@@ -242,6 +258,7 @@ impl Lanes {
     pub fn put_row(&mut self, key: &LaneKey, slot: SlotNumber, lane: Lane, event: Seq) -> Vec<Seq> {
         let memory = self.lanes.entry(key.clone()).or_default();
         let had_row = memory.row.is_some();
+        self.bytes -= memory.queue.iter().map(|event| event.bytes()).sum::<usize>();
         let dropped: Vec<Seq> = memory.queue.drain(..).map(|event| event.seq).collect();
         self.queued -= dropped.len();
         let last = dropped.last().copied().unwrap_or(event);
@@ -262,6 +279,18 @@ impl Lanes {
                 self.lanes.remove(key);
             }
         }
+    }
+
+    /// Takes back attempts that were counted and have not started: the rows to write.
+    pub fn unclaim(&mut self) -> Vec<(SlotNumber, Lane)> {
+        let claimed = self.lanes.values_mut().filter(|lane| lane.claimed);
+        let rows = claimed.filter_map(|lane| {
+            lane.claimed = false;
+            let row = lane.row.as_mut()?;
+            row.lane.attempts = row.lane.attempts.saturating_sub(1);
+            Some((row.slot, row.lane.clone()))
+        });
+        rows.collect()
     }
 
     /// When the next lane is due, if one waits.

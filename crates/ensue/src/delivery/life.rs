@@ -35,6 +35,10 @@ const SLOW_AFTER: Duration = Duration::from_secs(2);
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait before something is written again that could not be.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long slots that are to be given back wait for what runs.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+/// How often slots are looked for that should be this worker's.
+const SLOTS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many lanes are loaded at once.
 const LOAD_LANES: usize = 1_000;
 /// How long lanes that wait sleep at most before the store's clock is looked at again.
@@ -69,6 +73,8 @@ pub(super) struct Fetched {
     pub key: LaneKey,
     pub after: Seq,
     pub to: Seq,
+    /// The oldest event that could be read.
+    pub first: Seq,
     pub events: Result<Vec<Event>, StoreError>,
 }
 
@@ -94,6 +100,19 @@ pub(super) struct Life<'w> {
     flushing: Option<(Flush, Answer<SettledAll>)>,
     pub running: JoinSet<Finished>,
     pub fetching: JoinSet<Fetched>,
+    /// Lanes whose rows go with what is being written, or will be: they start nothing until it is.
+    pub removing: HashSet<LaneKey>,
+    removing_now: HashSet<LaneKey>,
+    /// Lanes that look again when that is written.
+    pub after_flush: Vec<LaneKey>,
+    /// Lanes that wait for their turn to read.
+    pub after_fetch: Vec<LaneKey>,
+    /// More was asked of lanes than was looked at.
+    asked_more: bool,
+    slots_looked: Instant,
+    ending_since: Instant,
+    /// When it is time to look at clocks and slow attempts again.
+    tick_at: Instant,
     /// Events of a batch that failed: each is run alone.
     pub alone: HashSet<Seq>,
     /// Lanes whose next event waits for its parents.
@@ -134,6 +153,14 @@ impl<'w> Life<'w> {
             flushing: None,
             running: JoinSet::new(),
             fetching: JoinSet::new(),
+            removing: HashSet::new(),
+            removing_now: HashSet::new(),
+            after_flush: Vec::new(),
+            after_fetch: Vec::new(),
+            asked_more: false,
+            slots_looked: Instant::now(),
+            ending_since: Instant::now(),
+            tick_at: Instant::now(),
             alone: HashSet::new(),
             parked: Vec::new(),
             suspects: Suspects::of(&slots, cursor),
@@ -199,7 +226,13 @@ impl<'w> Life<'w> {
                 return self.end(ending).await;
             }
             self.tell_idle(more);
-            let sleep = self.sleep_until();
+            // Never later than it was: whatever else happens, its time comes.
+            self.tick_at = self.tick_at.min(self.sleep_until());
+            if Instant::now() >= self.tick_at {
+                self.tick().await?;
+                self.tick_at = self.sleep_until();
+                continue;
+            }
             tokio::select! {
                 biased;
                 Some(finished) = self.running.join_next() => {
@@ -223,7 +256,7 @@ impl<'w> Life<'w> {
                     self.take_page(page?);
                 }
                 () = stopped(&mut stop), if self.ending != Some(Ending::Stop) => {
-                    self.ending = Some(Ending::Stop);
+                    (self.ending, self.ending_since) = (Some(Ending::Stop), Instant::now());
                     self.cancel.send_replace(true);
                 }
                 Ok(()) = view.changed() => {
@@ -238,13 +271,17 @@ impl<'w> Life<'w> {
                 () = self.worker.wake.notified() => self.unpark(),
                 // Others have a turn.
                 () = tokio::task::yield_now(), if more => {}
-                () = tokio::time::sleep_until(sleep), if !more => self.tick().await?,
+                () = tokio::time::sleep_until(self.tick_at), if !more => {}
             }
         }
     }
 
     /// Writes what is left and gives back what is another's.
     async fn end(&mut self, ending: Ending) -> Result<End, StoreError> {
+        // What was counted and has not started does not count.
+        for (slot, lane) in self.lanes.unclaim() {
+            self.pending.put(slot, lane);
+        }
         let Flush { changes, .. } = self.make_flush();
         if !changes.is_empty() {
             self.worker.settler.settle(changes).await?;
@@ -285,11 +322,12 @@ impl<'w> Life<'w> {
 
     fn make_flush(&mut self) -> Flush {
         let Self { worker, slots, window, marks, written, lanes, pending, .. } = self;
-        let row_of =
-            |key: &LaneKey| lanes.get(key).and_then(|lane| lane.row.as_ref()).map(|row| (row.slot, row.lane.clone()));
         let pending = std::mem::take(pending);
         let owner = Owner { group: &worker.spec.key, member: worker.membership.member.id, slots };
-        pending.flush(&owner, window, marks, written, row_of)
+        let flush = pending.flush(&owner, window, marks, written, lanes);
+        self.removing_now = flush.removing.iter().cloned().collect();
+        self.removing.extend(flush.removing.iter().cloned());
+        flush
     }
 
     fn send(&mut self, flush: Flush) {
@@ -320,7 +358,14 @@ impl<'w> Life<'w> {
             return Ok(Some(End::Again));
         }
         let Flush { done_with, after, .. } = flush;
-        for (done, settled) in done_with.into_iter().zip(&settled) {
+        for key in std::mem::take(&mut self.removing_now) {
+            self.removing.remove(&key);
+        }
+        for key in std::mem::take(&mut self.after_flush) {
+            self.lanes.ready(&key);
+        }
+        let others = settled.len() - done_with.len();
+        for (done, settled) in done_with.into_iter().zip(&settled[others..]) {
             match settled {
                 Settled::Refused(error) => self.refused(done, error).await?,
                 Settled::Done(_) | Settled::FenceLost => {
@@ -357,8 +402,11 @@ impl<'w> Life<'w> {
         let checkpoint = self.checkpointed + CHECKPOINT_EVERY;
         let is_moving = self.flushing.is_none() && (self.moved || !self.pending.is_empty());
         let mut until = if is_moving { checkpoint } else { lazily.max(now + CLOCK_LOOK_EVERY) };
-        if !self.running.is_empty() {
+        if !self.running.is_empty() || !self.parked.is_empty() || self.asked_more {
             until = until.min(now + SLOW_LOOK_EVERY);
+        }
+        if self.slots.len() < usize::from(self.worker.slots_total) {
+            until = until.min(now + SLOTS_LOOK_EVERY);
         }
         if let Some(due) = self.lanes.next_due() {
             let wait = Duration::try_from(due.duration_since(self.now)).unwrap_or_default();
@@ -385,6 +433,17 @@ impl<'w> Life<'w> {
                 .collect();
             slow.into_iter().for_each(|key| self.step_aside(&key));
         }
+        if self.asked_more {
+            self.answer_asked().await?;
+        }
+        self.look_for_slots().await?;
+        for key in self.suspects.outlived(SLOW_AFTER) {
+            self.lanes.ready(&key);
+        }
+        if self.ending == Some(Ending::HandOver) && self.ending_since.elapsed() >= HAND_OVER_MAX {
+            // Who takes over runs them again.
+            self.running.abort_all();
+        }
         self.unpark();
         Ok(())
     }
@@ -405,17 +464,43 @@ impl<'w> Life<'w> {
         if fences(&has) != fences(&self.slots) {
             return Ok(true);
         }
-        for row in self.worker.store.lanes(LaneQuery::Asked(self.worker.membership.member.id), LOAD_LANES).await? {
+        self.answer_asked().await?;
+        let wanted = self.worker.membership.wanted(self.worker.slots_total);
+        if self.ending.is_none() && owned.iter().any(|slot| !wanted.contains(slot)) {
+            (self.ending, self.ending_since) = (Some(Ending::HandOver), Instant::now());
+        }
+        Ok(false)
+    }
+
+    /// Looks for slots that should be this worker's and were not free.
+    async fn look_for_slots(&mut self) -> Result<(), StoreError> {
+        if self.ending.is_some() || self.slots_looked.elapsed() < SLOTS_LOOK_EVERY {
+            return Ok(());
+        }
+        self.slots_looked = Instant::now();
+        let wanted = self.worker.membership.wanted(self.worker.slots_total);
+        let is_owned = |slot: &SlotNumber| self.slots.iter().any(|owned| owned.slot == *slot);
+        let missing: Vec<SlotNumber> = wanted.into_iter().filter(|slot| !is_owned(slot)).collect();
+        if !missing.is_empty() && !self.worker.acquire(&missing).await?.is_empty() {
+            // They are taken in with a new life; what runs is finished first.
+            (self.ending, self.ending_since) = (Some(Ending::HandOver), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Does what was asked of lanes since.
+    async fn answer_asked(&mut self) -> Result<(), StoreError> {
+        let asked = self.worker.store.lanes(LaneQuery::Asked(self.worker.membership.member.id), LOAD_LANES).await?;
+        // Those of other handlers are answered by them; then this one looks again.
+        self.asked_more = asked.len() >= LOAD_LANES;
+        for row in asked {
             if row.group == self.worker.spec.key
                 && let Some(ask) = row.ask
             {
                 self.answer(&row.lane.key, ask);
             }
         }
-        if self.ending.is_none() && self.worker.membership.wanted(self.worker.slots_total) != owned {
-            self.ending = Some(Ending::HandOver);
-        }
-        Ok(false)
+        Ok(())
     }
 
     /// Says when there is nothing to do.
@@ -439,10 +524,14 @@ impl<'w> Life<'w> {
     }
 
     /// Does what somebody asked of a lane.
-    fn answer(&mut self, key: &LaneKey, ask: Ask) {
+    pub fn answer(&mut self, key: &LaneKey, ask: Ask) {
         let Some(memory) = self.lanes.get_mut(key) else { return };
-        // What runs is run already; the answer is written with its end.
-        let (None, Some(row)) = (memory.busy, &mut memory.row) else { return };
+        // What runs is finished first.
+        if memory.busy.is_some() {
+            memory.ask = Some(ask);
+            return;
+        }
+        let Some(row) = &mut memory.row else { return };
         let (slot, seq) = (row.slot, row.lane.position);
         match ask {
             Ask::Retry => {

@@ -45,8 +45,8 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub fn new(store: SharedStore) -> Self {
-        let id = Uuid::from_u128(rand::random());
+    /// This process, under an id that it has as long as its bus.
+    pub fn new(store: SharedStore, id: Uuid) -> Self {
         let name = format!("{}:{}", hostname(), std::process::id());
         let alone = store.handler_slots() == 1;
         let deadline = Mutex::new(Instant::now());

@@ -3,6 +3,7 @@
 //! A worker gathers what it has to write and hands it over in one piece, one at a time. What is written together is atomic
 //! for each slot, so a cursor may pass an event in the same change that gives it a row.
 
+use super::lanes::Lanes;
 use crate::handlers::done_mark;
 use ensue_core::handling::Window;
 use ensue_core::positions::{AcquiredSlot, Delivery, Lane, LaneChange, LaneKey, LogLine, Lost, SlotChange, SlotNumber};
@@ -32,6 +33,8 @@ pub(super) struct DoneWith {
     pub entries: Vec<Entry>,
     /// The row of its lane, if that has one: moved on behind the event.
     pub row: Option<Lane>,
+    /// The marks that its own took the place of: they are back if it is refused.
+    pub marks_before: Vec<(LaneKey, Option<(SlotNumber, Seq)>)>,
 }
 
 /// Another event of a batch.
@@ -68,6 +71,8 @@ pub(super) struct Flush {
     pub changes: Vec<SlotChange>,
     pub done_with: Vec<DoneWith>,
     pub after: Vec<After>,
+    /// Lanes whose rows go: nothing of them starts before that is written.
+    pub removing: Vec<LaneKey>,
 }
 
 /// Whose change it is.
@@ -92,6 +97,7 @@ impl Pending {
     pub fn remove(&mut self, slot: SlotNumber, key: LaneKey) {
         self.dirty.remove(&key);
         self.lanes.push((slot, LaneChange::Remove(key)));
+        self.urgent = true;
     }
 
     /// Is there anything but a cursor to write?
@@ -113,8 +119,10 @@ impl Pending {
         window: &mut Window,
         marks: &mut Marks,
         written: &mut Seq,
-        row_of: impl Fn(&LaneKey) -> Option<(SlotNumber, Lane)>,
+        lanes: &Lanes,
     ) -> Flush {
+        let row_of = |key: &LaneKey| lanes.get(key)?.row.as_ref().map(|row| (row.slot, row.lane.clone()));
+        let mut removing = Vec::new();
         let Owner { group, member, slots } = *owner;
         let mut changes: HashMap<SlotNumber, SlotChange> = HashMap::new();
         let fences: HashMap<SlotNumber, u64> = slots.iter().map(|slot| (slot.slot, slot.fence)).collect();
@@ -125,8 +133,11 @@ impl Pending {
         self.covered.iter().for_each(|seq| window.done(*seq));
         let cursor = window.cursor();
         for (slot, lane) in self.lanes {
-            if let LaneChange::Put(lane) = &lane {
-                marks.remove(&lane.key);
+            match &lane {
+                LaneChange::Put(lane) => {
+                    marks.remove(&lane.key);
+                }
+                LaneChange::Remove(key) => removing.push(key.clone()),
             }
             change(slot, &mut |change| change.lanes.push(lane.clone()));
         }
@@ -135,8 +146,10 @@ impl Pending {
             change(slot, &mut |change| change.lanes.push(LaneChange::Put(lane.clone())));
         }
         marks.retain(|key, (slot, position)| {
-            let passed = *position <= cursor + 1;
+            // An attempt that runs may be about to move the mark on: it stays for now.
+            let passed = *position <= cursor + 1 && lanes.get(key).is_none_or(|lane| lane.busy.is_none());
             if passed {
+                removing.push(key.clone());
                 change(*slot, &mut |change| change.lanes.push(LaneChange::Remove(key.clone())));
             }
             !passed
@@ -159,7 +172,7 @@ impl Pending {
         others.iter_mut().for_each(|change| change.cursor = Some(cursor));
 
         let mut done_with = self.done_with;
-        let mut changes = Vec::with_capacity(done_with.len() + others.len());
+        let mut changes = others;
         for done in &mut done_with {
             let fence = fences.get(&done.slot).copied().unwrap_or_default();
             let mut change = SlotChange::new(group.clone(), done.slot, member, fence);
@@ -171,21 +184,22 @@ impl Pending {
                     change.cursor = Some(done.event.seq);
                 }
                 None => {
-                    marks.insert(done.key.clone(), (done.slot, done.event.seq + 1));
+                    let before = marks.insert(done.key.clone(), (done.slot, done.event.seq + 1));
+                    done.marks_before.push((done.key.clone(), before));
                     change.lanes.push(LaneChange::Put(done_mark(done.key.clone(), done.event.seq)));
                 }
             }
             // What is in other slots cannot be part of this change: it is done when this one is.
             for other in done.others.iter_mut().filter(|other| other.slot == done.slot) {
                 let mark = || {
-                    marks.insert(other.key.clone(), (other.slot, other.event.seq + 1));
+                    let before = marks.insert(other.key.clone(), (other.slot, other.event.seq + 1));
+                    done.marks_before.push((other.key.clone(), before));
                     done_mark(other.key.clone(), other.event.seq)
                 };
                 change.lanes.push(LaneChange::Put(other.row.take().unwrap_or_else(mark)));
             }
             changes.push(change);
         }
-        changes.extend(others);
-        Flush { changes, done_with, after: self.after }
+        Flush { changes, done_with, after: self.after, removing }
     }
 }

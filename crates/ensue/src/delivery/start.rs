@@ -55,7 +55,7 @@ impl Deliveries {
         let progress: Vec<Option<Arc<Progress>>> =
             followed.iter().map(|followed| followed.then(|| Arc::new(Progress::default()))).collect();
         let router = Arc::new(Router::new(inner.tail.clone(), &wanted, &followed)?);
-        let membership = Arc::new(Membership::new(store.clone()));
+        let membership = Arc::new(Membership::new(store.clone(), inner.member));
         let settler = Settler::start(bus.shared());
         let (stop, look) = (watch::Sender::new(false), watch::Sender::new(0));
         let mut loops = Vec::new();

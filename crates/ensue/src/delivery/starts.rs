@@ -2,20 +2,25 @@
 
 use super::attempt::{self, Begun};
 use super::lanes::{Busy, Step};
-use super::life::{Fetched, Life};
+use super::life::{Fetched, Life, READ_AHEAD_MAX};
 use super::pending::After;
 use crate::handlers::{Context, ContextParts, done_mark};
 use ensue_core::handling::Ended;
-use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, SlotNumber};
+use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, Lost, SlotNumber};
 use ensue_core::store::Read;
 use ensue_core::{Event, Filter, Seq, StoreError, Timestamp};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How many events are started before others have a turn.
 const STARTS_IN_A_ROW: usize = 128;
-/// How many events of a lane are read at once.
-const FETCH_EVENTS: usize = 64;
+/// How many events of a lane are read at once; one while much is held already.
+const FETCH_EVENTS: usize = 32;
+/// How many lanes are read at once.
+const FETCHES_MAX: usize = 16;
+/// A parent that has not come to an event within this time does not hold its children any longer.
+const PARENTS_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Life<'_> {
     /// Starts what can start; is there more that could, if others did not have a turn first?
@@ -26,13 +31,22 @@ impl Life<'_> {
                 return Ok(self.lanes.has_ready());
             }
             let Some(key) = self.lanes.next_ready() else { break };
+            if self.removing.contains(&key) {
+                self.after_flush.push(key);
+                continue;
+            }
             match self.lanes.step(&key, self.now) {
                 Step::Nothing => {}
                 Step::Run { event, attempts, redriven, has_row, claimed } => {
                     let parents = &self.worker.parents;
                     if attempts == 0 && !parents.iter().all(|parent| parent.lets_children_have(event.seq)) {
-                        self.parked.push(key);
-                        continue;
+                        let memory = self.lanes.get_mut(&key);
+                        let since = memory
+                            .map_or_else(Instant::now, |lane| *lane.parked_since.get_or_insert_with(Instant::now));
+                        if since.elapsed() < PARENTS_WAIT_MAX {
+                            self.parked.push(key);
+                            continue;
+                        }
                     }
                     if !self.worker.membership.holds_lease() {
                         let why = "the lease was not renewed in time; the handler begins again when it has one";
@@ -60,6 +74,7 @@ impl Life<'_> {
                         self.start_batch(key).await?;
                     }
                 }
+                Step::Fetch { .. } if self.fetching.len() >= FETCHES_MAX => self.after_fetch.push(key),
                 Step::Fetch { after, to } => self.fetch(key, after, to),
                 Step::CaughtUp => self.caught_up(&key),
             }
@@ -166,17 +181,22 @@ impl Life<'_> {
             lane.busy = Some(Busy::Fetching);
         }
         let store = self.worker.store.clone();
+        let limit = if self.lanes.queued() < READ_AHEAD_MAX / 2 { FETCH_EVENTS } else { 1 };
         self.fetching.spawn(async move {
             match &key {
                 LaneKey::Event(seq) => {
                     let events = store.event(*seq).await.map(|event| event.into_iter().collect());
-                    Fetched { key, after, to, events }
+                    let first = if matches!(&events, Ok(events) if Vec::is_empty(events)) { seq + 1 } else { 0 };
+                    Fetched { key, after, to, first, events }
                 }
                 LaneKey::Object(object) => {
                     let filter = Filter { topic: None, object: Some(object.clone()) };
-                    match store.read(Read { after, limit: FETCH_EVENTS, filter }).await {
-                        Ok(page) => Fetched { key, after, to: page.next.min(to), events: Ok(page.events) },
-                        Err(error) => Fetched { key, after, to, events: Err(error) },
+                    match store.read(Read { after, limit, filter }).await {
+                        Ok(page) => {
+                            let (to, first) = (page.next.min(to), page.first);
+                            Fetched { key, after, to, first, events: Ok(page.events) }
+                        }
+                        Err(error) => Fetched { key, after, to, first: 0, events: Err(error) },
                     }
                 }
             }
@@ -185,7 +205,17 @@ impl Life<'_> {
 
     /// What was read for a lane.
     pub fn fetched(&mut self, fetched: Fetched) -> Result<(), StoreError> {
-        let Fetched { key, after, to, events } = fetched;
+        let Fetched { key, after, to, first, events } = fetched;
+        for key in std::mem::take(&mut self.after_fetch) {
+            self.lanes.ready(&key);
+        }
+        let position = self.lanes.get(&key).and_then(|lane| lane.row.as_ref()).map(|row| row.lane.position);
+        if let Some(position) = position.filter(|position| *position < first && *position == after + 1) {
+            let lost = Lost { from: position, to: first - 1 };
+            let handler = &self.worker.spec.key;
+            tracing::warn!(%handler, lane = key.to_text(), lost.from, lost.to, "retention took events that a lane had not come to");
+            self.pending.lost = Some(lost);
+        }
         let wanted = |event: &Event| event.seq > after && event.seq <= to && self.worker.wants(event);
         let events = events?.into_iter().filter(wanted).map(Arc::new).collect();
         self.lanes.fetched(&key, events, to);
@@ -197,10 +227,12 @@ impl Life<'_> {
         let Some(row) = self.lanes.get(key).and_then(|lane| lane.row.as_ref()) else { return };
         let (position, slot) = (row.lane.position, row.slot);
         self.lanes.remove_row(key);
+        self.removing.insert(key.clone());
         if position > self.window.cursor() + 1 {
             // What is done ahead of the cursor stays known until the cursor has passed it.
             self.pending.put(slot, done_mark(key.clone(), position - 1));
             self.pending.marks.push((key.clone(), slot, position));
+            self.marks.insert(key.clone(), (slot, position));
         } else {
             self.pending.remove(slot, key.clone());
         }

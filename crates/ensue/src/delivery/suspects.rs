@@ -8,6 +8,8 @@ use super::life::READ_AHEAD_MAX;
 use ensue_core::Seq;
 use ensue_core::positions::{AcquiredSlot, Lane, LaneKey};
 use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// So many owners in a row must have vanished at one place before every event from there on is a suspect.
 const VANISHED_CAREFUL: u32 = 2;
@@ -20,8 +22,8 @@ pub(super) struct Suspects {
     careful_to: Seq,
     /// Lanes that were being tried when an owner vanished.
     lanes: HashSet<LaneKey>,
-    /// The one that runs.
-    running: Option<LaneKey>,
+    /// The one that runs, and since when.
+    running: Option<(LaneKey, Instant)>,
     waiting: Vec<LaneKey>,
 }
 
@@ -51,12 +53,12 @@ impl Suspects {
             return true;
         }
         match &self.running {
-            Some(other) if other != key => {
+            Some((other, _)) if other != key => {
                 self.waiting.push(key.clone());
                 false
             }
             Some(_) | None => {
-                self.running = Some(key.clone());
+                self.running = Some((key.clone(), Instant::now()));
                 true
             }
         }
@@ -64,11 +66,22 @@ impl Suspects {
 
     /// An attempt has ended, and with it the suspicion; these may look again.
     pub fn ended(&mut self, key: &LaneKey) -> Vec<LaneKey> {
-        if self.running.as_ref() != Some(key) {
+        if self.running.as_ref().is_none_or(|(running, _)| running != key) {
             return Vec::new();
         }
         self.running = None;
         self.lanes.remove(key);
         std::mem::take(&mut self.waiting)
+    }
+
+    /// If the one that runs has outlived this time, it is not what ends processes; these may look again.
+    pub fn outlived(&mut self, time: Duration) -> Vec<LaneKey> {
+        match &self.running {
+            Some((key, since)) if since.elapsed() >= time => {
+                let key = key.clone();
+                self.ended(&key)
+            }
+            Some(_) | None => Vec::new(),
+        }
     }
 }

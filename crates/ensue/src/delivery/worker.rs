@@ -4,7 +4,7 @@
 //! lost a slot or the log went back.
 
 use super::life::{End, Life};
-use super::member::Membership;
+use super::member::{Membership, View};
 use super::progress::Progress;
 use super::router::{Router, condition_failed};
 use super::settler::Settler;
@@ -13,12 +13,16 @@ use ensue_core::condition::{EventView, SubscriptionView};
 use ensue_core::positions::{Acquire, AcquiredSlot, SlotNumber};
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, Seq, StoreError};
+use futures_util::FutureExt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// How long a life waits for attempts that it has ended.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -57,10 +61,11 @@ impl Worker {
     /// Works until it is told to stop.
     pub async fn run(self) {
         let mut stop = self.stop.clone();
-        let mut first = true;
         loop {
-            let end = self.live(first).await;
-            first = false;
+            let end = AssertUnwindSafe(self.live()).catch_unwind().await.unwrap_or_else(|_| {
+                let why = "a retry policy or something else that a handler brought has panicked";
+                Err(StoreError::Engine(why.into()))
+            });
             if let Some(progress) = &self.progress {
                 progress.end();
             }
@@ -82,30 +87,48 @@ impl Worker {
         }
     }
 
-    async fn live(&self, first: bool) -> Result<End, StoreError> {
+    async fn live(&self) -> Result<End, StoreError> {
         let mut view = self.membership.watch();
         view.borrow_and_update();
+        // Taken again they have new fences: what a life before may still have on its way is not written then.
+        let all: Vec<SlotNumber> = (0..self.slots_total).collect();
+        self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
         let wanted = self.membership.wanted(self.slots_total);
-        if !first {
-            // Taken again they have new fences: what the life before may still have on its way is not written then.
-            let all: Vec<SlotNumber> = (0..self.slots_total).collect();
-            self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
-        }
-        let acquired = if wanted.is_empty() { Vec::new() } else { self.acquire(&wanted).await? };
-        if acquired.is_empty() {
-            // Others have them all. When one of them goes, this is heard of; a lease may also just pass.
-            let mut stop = self.stop.clone();
-            tokio::select! {
-                _changed = view.changed() => {}
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                () = stopped(&mut stop) => return Ok(End::Stopped),
-            }
-            return Ok(End::Again);
-        }
+        let acquired = if wanted.is_empty() { Ok(Vec::new()) } else { self.acquire(&wanted).await };
+        let acquired = match acquired {
+            Ok(acquired) if !acquired.is_empty() => acquired,
+            other => return self.wait_for_slots(view, other).await,
+        };
         let mut life = Life::begin(self, acquired).await?;
         let end = life.work(&mut view).await;
         life.cancel.send_replace(true);
+        life.running.abort_all();
+        // One that is in blocking code cannot be ended: the same event must not start beside it.
+        let ended = async { while life.running.join_next().await.is_some() {} };
+        if tokio::time::timeout(ENDED_WITHIN, ended).await.is_err() {
+            tracing::warn!(handler = %self.spec.key, "attempts go on that cannot be ended: they block their threads");
+        }
         end
+    }
+
+    /// There is nothing to do here: others have the slots, or the group is gone.
+    async fn wait_for_slots(
+        &self,
+        mut view: watch::Receiver<View>,
+        acquired: Result<Vec<AcquiredSlot>, StoreError>,
+    ) -> Result<End, StoreError> {
+        let (mut stop, mut look) = (self.stop.clone(), self.look.clone());
+        let seen = *look.borrow_and_update();
+        self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
+        acquired?;
+        // When one of them goes, this is heard of; a lease may also just pass.
+        tokio::select! {
+            _changed = view.changed() => {}
+            _changed = look.changed() => {}
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            () = stopped(&mut stop) => return Ok(End::Stopped),
+        }
+        Ok(End::Again)
     }
 
     pub async fn acquire(&self, slots: &[SlotNumber]) -> Result<Vec<AcquiredSlot>, StoreError> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 /// What a token of this form begins with.
 const FORM: u8 = 1;
-/// How many bytes a token has: the form, who, and six numbers.
+/// How many bytes a token has: the form, who, and five numbers.
 const BYTES: usize = 1 + 16 + 5 * 8;
 
 /// A lease, as it was given out.

@@ -1,8 +1,8 @@
 //! What is next for a group, and who may read it?
 //!
 //! A group has one slot, and whoever reads takes it. The lease is as long as was asked for from the moment of the answer
-//! on; while a reader waits for something to happen, it is held for as long as the wait may take. A reader that goes away
-//! while it waits gives back what it took.
+//! on; while a reader looks or waits for something to happen, it is held for as long as that may take. A reader that goes
+//! away meanwhile gives back what it took.
 
 use super::lease::Lease;
 use super::scan::{PullFailure, PulledEvent, Scan, Stopped};
@@ -27,6 +27,9 @@ pub const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest lease.
 pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
 
+/// A lease that is shorter than this could run out before the answer is there: it begins with the answer then.
+const WORK_MAX: SignedDuration = SignedDuration::from_secs(10);
+
 /// How to read a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pull {
@@ -38,8 +41,8 @@ pub struct Pull {
     pub lease: Duration,
     /// Only look: takes no lease, and works while somebody else has it.
     pub peek: bool,
-    /// Read after this place, not before the group's cursor nor beyond the end of the log; where the lease is if it is
-    /// left out, or else at the cursor.
+    /// Read after this place, not before the group's cursor (but for a peek) nor beyond the end of the log; where the
+    /// lease is if it is left out, or else at the cursor.
     pub cursor: Option<Seq>,
     /// The lease of an earlier read, to go on under.
     pub under: Option<String>,
@@ -173,6 +176,10 @@ impl Groups<'_> {
     /// An expired subscription is gone. Reading its group would touch it, so it has to go before.
     async fn let_expired_go(&self, state: &GroupState) -> Result<(), Error> {
         const BATCH: usize = 1_000;
+        // Who may only look touches nothing.
+        if self.bus.inner().options.read_only {
+            return Ok(());
+        }
         let store = self.bus.store();
         let at_hand = self.bus.inner().wanting.at_hand(&state.name, state.version).await;
         if let Some(wanting) = at_hand {
@@ -202,12 +209,14 @@ async fn something_new(live: &mut broadcast::Receiver<Arc<Chunk>>, at: Seq, dead
 async fn check_place(pull: &Pull, committed: Seq, bus: &crate::Ensue) -> Result<(), Error> {
     let Some(cursor) = pull.cursor else { return Ok(()) };
     let last = bus.store().bounds().await?.last;
-    if (committed..=last).contains(&cursor) {
+    // A look at what is done moves nothing, and commits nothing.
+    let from = if pull.peek { 0 } else { committed };
+    if (from..=last).contains(&cursor) {
         return Ok(());
     }
     let reason = format!(
         "is {cursor}; this group can be read after {committed}, its cursor, to {last}, the newest event: choose one of \
-         these, or move the group with seek"
+         these, look at what is before with `peek`, or move the group with seek"
     );
     Err(Invalid::new("cursor", reason).into())
 }
@@ -226,13 +235,9 @@ struct Hold {
 }
 
 impl Hold {
-    async fn take(
-        store: &SharedStore,
-        group: &GroupName,
-        pull: &Pull,
-        under: Option<Lease>,
-    ) -> Result<Self, Error> {
-        let id = under.map_or_else(|| uuid::Builder::from_random_bytes(rand::random()).into_uuid(), |lease| lease.member);
+    async fn take(store: &SharedStore, group: &GroupName, pull: &Pull, under: Option<Lease>) -> Result<Self, Error> {
+        let id =
+            under.map_or_else(|| uuid::Builder::from_random_bytes(rand::random()).into_uuid(), |lease| lease.member);
         let acquire = Acquire {
             group: group.clone(),
             member: Member { id, name: pull.reader.clone(), kind: GroupKind::Pull },
@@ -240,7 +245,9 @@ impl Hold {
             slots: Vec::new(),
             go_on: under.map(|lease| lease.fence),
         };
-        let acquired = store.acquire(acquire.clone()).await?.ok_or_else(|| unknown(group))?;
+        let held_for = acquire.lease.max(WORK_MAX);
+        let asked = Acquire { lease: held_for, ..acquire.clone() };
+        let acquired = store.acquire(asked).await?.ok_or_else(|| unknown(group))?;
         let Some(slot) = acquired.slots.first().copied() else {
             return Err(match (under, acquired.held_by) {
                 (Some(_), _) => lease_lost(group),
@@ -248,8 +255,8 @@ impl Hold {
                 (None, None) => lease_lost(group),
             });
         };
-        let (store, is_new) = (store.clone(), under.is_none());
-        Ok(Self { store, acquire, slot, is_new, is_long: false, is_over: false })
+        let (store, is_new, is_long) = (store.clone(), under.is_none(), held_for > acquire.lease);
+        Ok(Self { store, acquire, slot, is_new, is_long, is_over: false })
     }
 
     /// Goes on under the lease that it has, for this long from now.
@@ -265,7 +272,7 @@ impl Hold {
     /// Holds it while the reader waits, and for its lease after that.
     async fn hold_until(&mut self, deadline: Instant) -> Result<(), Error> {
         let wait = deadline.saturating_duration_since(Instant::now());
-        self.go_on(self.acquire.lease + signed(wait)).await?;
+        self.go_on(self.acquire.lease.max(WORK_MAX) + signed(wait)).await?;
         self.is_long = true;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::{Groups, named, unknown};
 use crate::error::Error;
 use ensue_core::Seq;
-use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, Start};
+use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, Start, check_cursor};
 use ensue_core::retention::Bounds;
 
 /// A group as it is, beside the log as it is.
@@ -62,7 +62,9 @@ impl Groups<'_> {
     /// Forgets a group and all that belongs to it. Whoever reads it has lost its lease.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let name = named(name)?;
-        match self.bus.store().delete_group(&name).await? {
+        let deleted = self.bus.store().delete_group(&name).await?;
+        self.bus.ring_workers();
+        match deleted {
             true => Ok(()),
             false => Err(unknown(&name)),
         }
@@ -72,11 +74,13 @@ impl Groups<'_> {
     /// lease. A handler's group can be moved, too: what is after that place runs (again), and lanes that wait are forgotten.
     pub async fn seek(&self, name: &str, to: Start) -> Result<Group, Error> {
         let name = named(name)?;
+        let bounds = self.bus.store().bounds().await?;
         let to = match to {
-            Start::After(seq) => seq,
-            place @ (Start::Now | Start::Beginning) => place.cursor(self.bus.store().bounds().await?)?,
+            Start::After(seq) => check_cursor("to", seq, bounds)?,
+            place @ (Start::Now | Start::Beginning) => place.cursor(bounds)?,
         };
         let state = self.bus.store().seek(&name, to).await?.ok_or_else(|| unknown(&name))?;
+        self.bus.ring_workers();
         self.beside_the_log(state).await
     }
 

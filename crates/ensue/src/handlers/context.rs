@@ -168,7 +168,15 @@ impl Context {
         &self,
         tx: &mut ensue_stores::sqlite::Transaction<'_>,
     ) -> Result<(), ensue_stores::sqlite::TransactionError> {
-        for change in self.done_changes() {
+        let changes = self.done_changes();
+        if tx.is_done(&changes[0], &self.0.parts.lane, self.0.parts.seq)? {
+            // Another attempt at it was cut off while its transaction was on its way, which has committed since.
+            self.said().settled = true;
+            return Err(ensue_stores::sqlite::TransactionError::rollback(
+                "this event is done already: nothing is to be done again",
+            ));
+        }
+        for change in changes {
             tx.settle(&change)?;
         }
         let said = self.0.clone();

@@ -1,8 +1,9 @@
 //! What is wrong with this installation, and what should one do about it?
 //!
 //! Looks at everything and changes nothing. Each check says what it found; one that found a problem says what to do.
-//! The settings are looked at here, the store in `store.rs`, the server in `server.rs`.
+//! The settings are looked at here, the store in `store.rs`, the groups in `groups.rs`, the server in `server.rs`.
 
+mod groups;
 mod server;
 mod store;
 
@@ -12,7 +13,7 @@ use super::server::ServerArgs;
 use crate::config::tokens::{GOOD_TOKEN, TOKEN_BYTES_MIN};
 use crate::config::{Given, Settings};
 use clap::Args;
-use ensue::Address;
+use ensue::{Address, Retention};
 use serde::Serialize;
 
 /// `ensue doctor`
@@ -78,8 +79,8 @@ impl Checks {
 pub async fn run(args: DoctorArgs) -> anyhow::Result<Outcome> {
     let mut checks = Checks::default();
     let store_named = args.store.is_some();
-    if let Some(address) = address(args.store, &args.server, &mut checks).await {
-        store::look(&address, &mut checks).await;
+    if let Some((address, retention)) = address(args.store, &args.server, &mut checks).await {
+        store::look(&address, &retention, &mut checks).await;
     }
     match args.server.remote() {
         Ok(remote) => server::look(&remote, store_named, &mut checks).await,
@@ -113,7 +114,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The store that is named, or the one that `ensue serve` would use here; what is wrong with the settings is told.
-async fn address(named: Option<String>, server: &ServerArgs, checks: &mut Checks) -> Option<Address> {
+async fn address(named: Option<String>, server: &ServerArgs, checks: &mut Checks) -> Option<(Address, Retention)> {
     let named = match named.as_deref().map(str::parse::<Address>).transpose() {
         Ok(named) => named,
         Err(error) => {
@@ -132,11 +133,11 @@ async fn address(named: Option<String>, server: &ServerArgs, checks: &mut Checks
     match Settings::resolve(given) {
         Ok(settings) => {
             config(&settings, checks).await;
-            Some(settings.store)
+            Some((settings.store, settings.retention))
         }
         Err(error) => {
             checks.problem("config", format!("{error:#}"), "correct it; `ensue serve` would refuse it too");
-            named
+            named.map(|address| (address, Retention::default()))
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Can the store be used, is it durable, and does anything wait in it that should not?
 
-use super::Checks;
+use super::{Checks, groups};
 use crate::cli::output;
 use crate::cli::target::open_to_read;
 use crate::config::units::human_bytes;
 use ensue::{
-    Address, Ensue, Error, Place, PostgresOptions, PostgresStore, ServerSettings, SqliteStore, StoreError, Timestamp,
-    rusqlite,
+    Address, Ensue, Error, Place, PostgresOptions, PostgresStore, Retention, ServerSettings, SqliteStore, StoreError,
+    Timestamp, rusqlite,
 };
 use jiff::SignedDuration;
 use std::path::Path;
@@ -22,7 +22,7 @@ const OVERDUE_MAX: SignedDuration = SignedDuration::from_secs(10);
 const FREE_BYTES_MIN: u64 = 500_000_000;
 
 /// Looks at the store: its place, its engine, its log.
-pub(super) async fn look(address: &Address, checks: &mut Checks) {
+pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut Checks) {
     match address.place() {
         Place::Memory => return checks.ok("store", "in memory: there is nothing to look at from outside"),
         Place::File(path) => {
@@ -43,7 +43,7 @@ pub(super) async fn look(address: &Address, checks: &mut Checks) {
         Ok(Err(error)) => {
             let fix = match error.downcast_ref() {
                 Some(Error::Store(StoreError::Schema(_))) => "do what it says",
-                Some(Error::Store(_) | Error::Invalid(_) | Error::Address(_)) | None => {
+                Some(Error::Store(_) | Error::Invalid(_) | Error::NotFound(_) | Error::Address(_)) | None => {
                     "check the address, and that the store's server runs"
                 }
             };
@@ -57,6 +57,7 @@ pub(super) async fn look(address: &Address, checks: &mut Checks) {
     checks.ok("store", format!("{address} answers"));
     engine(address, checks).await;
     log(&bus, checks).await;
+    groups::look(&bus, retention, checks).await;
     bus.close().await;
 }
 

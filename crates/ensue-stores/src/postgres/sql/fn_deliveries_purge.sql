@@ -1,5 +1,7 @@
 -- Forgets up to p_limit recorded deliveries, with what they said: those that ended before p_before, and the oldest beyond
--- p_keep. Answers how many. What somebody is writing is left to the next time.
+-- p_keep. If there are fewer, also lines that were said before p_before by deliveries of which nothing is recorded, the
+-- oldest first: of what is older, most went with its delivery, so that few are passed over. Answers how many of both
+-- together. What somebody is writing is left to the next time.
 CREATE FUNCTION {schema}.deliveries_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -7,6 +9,7 @@ AS $body$
 DECLARE
     v_too_many bigint;
     v_count bigint;
+    v_lines bigint;
 BEGIN
     -- Counted in the index by age, and no further than it matters.
     SELECT count(*) INTO v_too_many FROM (
@@ -29,6 +32,12 @@ BEGIN
     )
     DELETE FROM {schema}.deliveries d USING locked k WHERE d.seq = k.seq AND d.group_id = k.group_id;
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN v_count;
+    DELETE FROM {schema}.delivery_lines d WHERE d.ctid = ANY (ARRAY(
+        SELECT l.ctid FROM {schema}.delivery_lines l
+        WHERE l.at < p_before AND NOT EXISTS (
+            SELECT 1 FROM {schema}.deliveries x WHERE x.seq = l.seq AND x.group_id = l.group_id)
+        ORDER BY l.at, l.nth LIMIT p_limit - v_count));
+    GET DIAGNOSTICS v_lines = ROW_COUNT;
+    RETURN v_count + v_lines;
 END
 $body$;

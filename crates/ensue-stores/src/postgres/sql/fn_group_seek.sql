@@ -7,6 +7,7 @@ CREATE FUNCTION {schema}.group_seek(
 AS $body$
 DECLARE
     v_group bigint;
+    v_now timestamptz;
 BEGIN
     SELECT g.id INTO v_group FROM {schema}.groups g WHERE g.name = p_name FOR UPDATE;
     o_found := FOUND;
@@ -15,11 +16,12 @@ BEGIN
         RETURN;
     END IF;
     PERFORM 1 FROM {schema}.slots s WHERE s.group_id = v_group ORDER BY s.slot FOR UPDATE;
+    v_now := coalesce(p_now, clock_timestamp());
+    PERFORM {schema}.expired_forget(v_group, v_now);
     PERFORM {schema}.tell_members(ARRAY(
         SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL));
     UPDATE {schema}.slots s
-    SET cursor = p_to, owner = NULL, vanished = 0,
-        served_at = greatest(s.served_at, coalesce(p_now, clock_timestamp()))
+    SET cursor = p_to, owner = NULL, vanished = 0, served_at = greatest(s.served_at, v_now)
     WHERE s.group_id = v_group;
     DELETE FROM {schema}.lanes l WHERE l.group_id = v_group;
 END

@@ -17,15 +17,21 @@ BEGIN
         (group_id, key, slot, position, state, attempts, not_before, error, redriven, since)
     SELECT p.group_id, p.key, p.slot, p.position, p.state, p.attempts, p.not_before, p.error, p.redriven, p_now
     FROM (
-        SELECT DISTINCT ON (p_groups[c.change], c.key) p_groups[c.change] AS group_id, p_slots[c.change] AS slot, c.*
-        FROM unnest(p_changes, p_keys, p_positions, p_states, p_attempts, p_not_before, p_errors, p_redriven)
-            WITH ORDINALITY c(change, key, position, state, attempts, not_before, error, redriven, n)
-        WHERE p_groups[c.change] IS NOT NULL
-        ORDER BY p_groups[c.change], c.key, c.n DESC
+        SELECT DISTINCT ON (c.group_id, c.key) c.*
+        FROM (
+            SELECT p_groups[c.change] AS group_id, p_slots[c.change] AS slot, c.*,
+                max(c.n) FILTER (WHERE c.position IS NULL) OVER (PARTITION BY p_groups[c.change], c.key) AS removed
+            FROM unnest(p_changes, p_keys, p_positions, p_states, p_attempts, p_not_before, p_errors, p_redriven)
+                WITH ORDINALITY c(change, key, position, state, attempts, not_before, error, redriven, n)
+            WHERE p_groups[c.change] IS NOT NULL
+        ) c
+        -- What was put after the last removal: the furthest, and of those the last.
+        WHERE c.position IS NOT NULL AND c.n > coalesce(c.removed, 0)
+        ORDER BY c.group_id, c.key, c.position DESC, c.n DESC
     ) p
-    WHERE p.position IS NOT NULL
     ON CONFLICT (group_id, key) DO UPDATE SET slot = excluded.slot, position = excluded.position,
         state = excluded.state, attempts = excluded.attempts, not_before = excluded.not_before, error = excluded.error,
-        redriven = excluded.redriven, ask = NULL;
+        redriven = excluded.redriven, ask = NULL
+    WHERE excluded.position >= l.position;
 END
 $body$;

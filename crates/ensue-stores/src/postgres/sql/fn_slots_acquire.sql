@@ -14,12 +14,14 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $body$
 DECLARE
     v_group bigint;
+    v_subscriptions bigint;
     v_now timestamptz;
     v_owners uuid[];
+    v_lease_until timestamptz;
     v_known boolean;
     v_got int[];
 BEGIN
-    SELECT g.id INTO v_group FROM {schema}.groups g WHERE g.name = p_group;
+    SELECT g.id, g.subscriptions INTO v_group, v_subscriptions FROM {schema}.groups g WHERE g.name = p_group;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -31,7 +33,8 @@ BEGIN
         AND s.owner <> p_member);
     PERFORM 1 FROM {schema}.members m
     WHERE m.id = ANY (v_owners || p_member) AND (m.id = p_member OR m.lease_until < v_now) ORDER BY m.id FOR UPDATE;
-    v_known := EXISTS (SELECT 1 FROM {schema}.members m WHERE m.id = p_member);
+    SELECT m.lease_until INTO v_lease_until FROM {schema}.members m WHERE m.id = p_member;
+    v_known := FOUND;
 
     v_got := ARRAY(
         SELECT s.slot FROM {schema}.slots s LEFT JOIN {schema}.members m ON m.id = s.owner
@@ -41,6 +44,12 @@ BEGIN
         ORDER BY s.slot);
     -- Who may not go on has its lease not renewed by that: what it once had stays lost.
     IF p_go_on IS NULL OR cardinality(v_got) > 0 THEN
+        IF v_subscriptions > 0 AND cardinality(v_got) > 0 THEN
+            PERFORM {schema}.expired_forget(v_group, v_now);
+        END IF;
+        IF v_lease_until < v_now OR NOT v_known THEN
+            PERFORM {schema}.member_expired_forget(p_member, v_now);
+        END IF;
         INSERT INTO {schema}.members AS m (id, name, kind, lease_until)
         VALUES (p_member, p_name, p_kind, v_now + p_lease * interval '1 microsecond')
         ON CONFLICT (id) DO UPDATE SET name = excluded.name, kind = excluded.kind, lease_until = excluded.lease_until;

@@ -31,6 +31,7 @@ AS $body$
 DECLARE
     v_now timestamptz;
     v_groups bigint[];
+    v_late boolean; -- is a lease among them that has passed, so that its groups may not have been read?
     v_change record;
 BEGIN
     PERFORM 1 FROM {schema}.slots s
@@ -52,8 +53,8 @@ BEGIN
     v_now := coalesce(p_now, clock_timestamp());
     SELECT array_agg(CASE WHEN s.owner = c.member AND s.fence = c.fence
                 AND (m.kind = 'handler' OR m.lease_until >= v_now) THEN 'done' ELSE 'lost' END ORDER BY c.n),
-        array_agg(g.id ORDER BY c.n)
-    INTO o_states, v_groups
+        array_agg(g.id ORDER BY c.n), bool_or(m.lease_until < v_now)
+    INTO o_states, v_groups, v_late
     FROM unnest(p_groups, p_slots, p_members, p_fences) WITH ORDINALITY c(name, slot, member, fence, n)
     LEFT JOIN {schema}.groups g ON g.name = c.name
     LEFT JOIN {schema}.slots s ON s.group_id = g.id AND s.slot = c.slot
@@ -69,6 +70,10 @@ BEGIN
         SELECT CASE WHEN c.state = 'done' AND c.wave <> 0 THEN c.group_id END
         FROM unnest(v_groups, o_states, p_waves) WITH ORDINALITY c(group_id, state, wave, n) ORDER BY c.n);
 
+    IF v_late THEN
+        PERFORM {schema}.expired_forget(g.id, v_now) FROM {schema}.groups g
+        WHERE g.id = ANY (v_groups) AND g.subscriptions > 0;
+    END IF;
     UPDATE {schema}.slots s SET cursor = c.cursor, vanished = 0, served_at = greatest(s.served_at, v_now)
     FROM (
         SELECT x.group_id, x.slot, max(x.cursor) AS cursor

@@ -118,6 +118,7 @@ CREATE TABLE {schema}.delivery_lines (
     message text COLLATE "C" NOT NULL,
     PRIMARY KEY (group_id, seq, nth)
 );
+CREATE INDEX delivery_lines_age ON {schema}.delivery_lines (at, nth);
 
 -- What was answered to a settlement that is more than a checkpoint, for who sends it again because the answer was lost:
 -- it is not done twice. Kept for an hour.

@@ -1,0 +1,199 @@
+//! Which handlers are there, and what became of an event for each?
+
+use super::Outcome;
+use super::args::{EventRef, event_ref};
+use super::output::{self, OutputArgs};
+use super::target::{Access, Target, TargetArgs};
+use crate::http::deliveries::{DeliveriesShape, LogsShape};
+use crate::http::handlers::{HandlerShape, HandlersShape};
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use ensue::{Found, GroupName};
+use serde::Serialize;
+use serde_json::Value;
+
+/// How many lines of a delivery are shown at once.
+const LOGS_LIMIT: usize = 1_000;
+/// How much of a text stands in a table.
+const SHOWN_CHARS_MAX: usize = 160;
+
+/// `ensue handler …`
+#[derive(Debug, Subcommand)]
+pub enum HandlerCommand {
+    /// List the handlers, and how far each has come
+    List(ListArgs),
+}
+
+/// `ensue handler list`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue handler list
+  ensue handler list --json | jq '.handlers[] | select(.held > 0)'
+  ensue handler list --store sqlite:ensue.db                 # also while the server is stopped
+
+lag: how many events of the log it has not come to. held: how many objects wait for somebody, see
+`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers.")]
+pub struct ListArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// `ensue event deliveries`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue event deliveries 12
+  ensue event deliveries 12 --logs record.published.index    # what that handler said about it
+  ensue event deliveries 12 --json | jq '.deliveries[] | select(.state != \"done\")'
+
+With --json: the answer of GET /v1/events/12/deliveries, or of its logs.
+Exit code 0: here it is; 1: there is no such event (any more), or it could not be asked for.")]
+pub struct DeliveriesArgs {
+    /// Its seq or its id
+    #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
+    event: EventRef,
+    /// Show what this handler said about it instead
+    #[arg(long, value_name = "KEY")]
+    logs: Option<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Carries out `ensue handler …`.
+pub async fn run(command: HandlerCommand) -> anyhow::Result<Outcome> {
+    let HandlerCommand::List(args) = command;
+    let target = args.target.open(Access::Read).await?;
+    let answer = match &target {
+        Target::Server(remote) => remote.get_json(&["v1", "handlers"], &[]).await?,
+        Target::Store(bus) => {
+            let reports = bus.handler_reports().await?;
+            as_json(&HandlersShape { handlers: reports.iter().map(HandlerShape::from).collect() })?
+        }
+    };
+    target.close().await;
+    if args.output.json {
+        output::json(&answer)?;
+        return Ok(Outcome::Done);
+    }
+    let rows = list(&answer, "handlers").iter().map(|handler| {
+        let status = match (handler["orphaned"].as_bool(), handler["here"].as_bool()) {
+            (Some(true), _) => "orphaned",
+            (_, Some(true)) => "here",
+            _ => "elsewhere",
+        };
+        ["key", "on", "where", "mode", "cursor", "lag", "held"]
+            .map(|field| shown(&handler[field]))
+            .into_iter()
+            .chain([status.to_string()])
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap_or_default()
+    });
+    let rows: Vec<[String; 8]> = rows.collect();
+    match rows.is_empty() {
+        true => output::line("no handler: write one into the config file (`ensue config check --help` shows how)")?,
+        false => output::line(output::table(["key", "on", "where", "mode", "cursor", "lag", "held", "runs"], rows))?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Carries out `ensue event deliveries`.
+pub async fn deliveries(args: DeliveriesArgs) -> anyhow::Result<Outcome> {
+    let target = args.target.open(Access::Read).await?;
+    let answer = match &args.logs {
+        Some(handler) => logs_of(&target, args.event, handler).await?,
+        None => deliveries_of(&target, args.event).await?,
+    };
+    target.close().await;
+    if args.output.json {
+        output::json(&answer)?;
+        return Ok(Outcome::Done);
+    }
+    if args.logs.is_some() {
+        let lines = list(&answer, "logs");
+        if lines.is_empty() {
+            output::line("nothing was kept: lines are kept of attempts that fail, or always with `logs: always`")?;
+        }
+        for line in lines {
+            let [attempt, time, level] = ["attempt", "time", "level"].map(|field| shown(&line[field]));
+            let message = line["message"].as_str().unwrap_or_default();
+            output::line(format_args!("{attempt}  {time}  {level:5}  {message}"))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    let rows: Vec<[String; 6]> = list(&answer, "deliveries")
+        .iter()
+        .map(|delivery| {
+            let remark = [&delivery["error"], &delivery["note"]].map(shown).into_iter().find(|text| text != "-");
+            let [handler, state, attempts, when, retry_at] =
+                ["handler", "state", "attempts", "when", "retry_at"].map(|field| shown(&delivery[field]));
+            [handler, state, attempts, when, retry_at, remark.unwrap_or_else(|| "-".into())]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => output::line("no handler is known here, or the event waits to enter the log")?,
+        false => output::line(output::table(["handler", "state", "attempts", "when", "retry_at", "error"], rows))?,
+    }
+    Ok(Outcome::Done)
+}
+
+async fn deliveries_of(target: &Target, event: EventRef) -> anyhow::Result<Value> {
+    let bus = match target {
+        Target::Server(remote) => {
+            return remote.get_json(&["v1", "events", &event.to_text(), "deliveries"], &[]).await;
+        }
+        Target::Store(bus) => bus,
+    };
+    let reports = match target.event(event).await? {
+        Found::Logged(event) => bus.deliveries(event.seq).await?.unwrap_or_default(),
+        Found::Pending(_) => Vec::new(),
+    };
+    as_json(&DeliveriesShape::from(&*reports))
+}
+
+async fn logs_of(target: &Target, event: EventRef, handler: &str) -> anyhow::Result<Value> {
+    let bus = match target {
+        Target::Server(remote) => {
+            let path = ["v1", "events", &event.to_text(), "deliveries", handler, "logs"];
+            return remote.get_json(&path, &[("limit", LOGS_LIMIT.to_string())]).await;
+        }
+        Target::Store(bus) => bus,
+    };
+    let handler = GroupName::parse("logs", handler)?;
+    if bus.store().group(&handler).await?.is_none() {
+        bail!("there is no handler `{handler}`: `ensue handler list` shows those there are");
+    }
+    let lines = match target.event(event).await? {
+        Found::Logged(event) => bus.store().lines(&handler, event.seq, 0, LOGS_LIMIT).await?,
+        Found::Pending(_) => Vec::new(),
+    };
+    as_json(&LogsShape::new(&lines, 0, LOGS_LIMIT))
+}
+
+/// The shape of an answer over HTTP.
+pub fn as_json(shape: &impl Serialize) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(shape)?)
+}
+
+/// A list of an answer.
+pub fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+    answer[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A field of an answer for people: one line that is not too long, a dash where there is nothing.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) if text.chars().count() > SHOWN_CHARS_MAX => {
+            let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+            format!("{} …", start.replace('\n', " / "))
+        }
+        Value::String(text) => text.replace('\n', " / "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,160 @@
+//! What stands still, and how is it brought back?
+
+use super::Outcome;
+use super::args::{EventRef, event_ref};
+use super::handler::{as_json, list, shown};
+use super::output::{self, OutputArgs};
+use super::target::{Access, Target, TargetArgs};
+use crate::http::held::{HeldShape, LaneShape};
+use anyhow::bail;
+use clap::Args;
+use ensue::positions::Ask;
+use ensue::{Found, GroupName, ObjectKey, Stuck};
+use serde_json::{Value, json};
+
+/// `ensue object list`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue object list --held                                   # the oldest first
+  ensue object list --held --json | jq -r '.objects[].object'
+
+An object is held when an event of it has exhausted its attempts: its later events wait until
+somebody retries or skips that one. An event alone (without an object, or of an unordered handler)
+has no object here. With --json: the answer of GET /v1/objects?held=true.")]
+pub struct ListArgs {
+    /// Those that wait for somebody; there is no list of all objects
+    #[arg(long, required = true)]
+    held: bool,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// `ensue object retry` and `ensue object skip`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue object retry order:1                                 # run the event it stands at again
+  ensue object skip order:1 --handler order.paid.invoice     # give that event up and go on
+
+Whoever runs the handler does it as soon as it hears of it; with --store and nobody running it, the
+next one who does. Exit code 0: it is asked; 1: nothing of it is held, or several handlers are.")]
+pub struct ObjectAskArgs {
+    /// The object, such as order:1
+    object: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+/// `ensue event retry` and `ensue event skip`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ensue event retry 12                                       # an event that a handler stands at
+  ensue event skip 12 --handler order.paid.invoice
+
+For an event without an object, or of an unordered handler; also for the one that its object stands
+at. Exit code 0: it is asked; 1: no handler stands at it, or several do.")]
+pub struct EventAskArgs {
+    /// Its seq or its id
+    #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
+    event: EventRef,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Debug, Args)]
+struct AskArgs {
+    /// The handler that is meant [default: the only one that is held]
+    #[arg(long, value_name = "KEY")]
+    handler: Option<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Carries out `ensue object list --held`.
+pub async fn list_held(args: ListArgs) -> anyhow::Result<Outcome> {
+    let target = args.target.open(Access::Read).await?;
+    let answer = match &target {
+        Target::Server(remote) => {
+            let query = [("held", "true".to_string()), ("limit", args.limit.to_string())];
+            remote.get_json(&["v1", "objects"], &query).await?
+        }
+        Target::Store(bus) => {
+            let rows = bus.stuck(usize::from(args.limit)).await?;
+            as_json(&HeldShape { objects: rows.iter().map(LaneShape::from).collect() })?
+        }
+    };
+    target.close().await;
+    if args.output.json {
+        output::json(&answer)?;
+        return Ok(Outcome::Done);
+    }
+    let fields = ["object", "handler", "seq", "state", "attempts", "since", "error"];
+    let rows: Vec<[String; 7]> =
+        list(&answer, "objects").iter().map(|lane| fields.map(|field| shown(&lane[field]))).collect();
+    match rows.is_empty() {
+        true => output::line("nothing is held")?,
+        false => output::line(output::table(fields, rows))?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Carries out `ensue object retry` and `ensue object skip`.
+pub async fn ask_object(args: ObjectAskArgs, ask: Ask) -> anyhow::Result<Outcome> {
+    let object = ObjectKey::parse(&args.object)?;
+    let path = ["v1", "objects", object.as_str(), ask.as_str()].map(str::to_owned);
+    let target = args.ask.target.clone().open(Access::Write).await?;
+    send(args.ask, target, path, Stuck::Object(object), ask).await
+}
+
+/// Carries out `ensue event retry` and `ensue event skip`.
+pub async fn ask_event(args: EventAskArgs, ask: Ask) -> anyhow::Result<Outcome> {
+    let path = ["v1".into(), "events".into(), args.event.to_text(), ask.as_str().to_owned()];
+    let target = args.ask.target.clone().open(Access::Write).await?;
+    let seq = match (&target, args.event) {
+        (Target::Store(_), event) => match target.event(event).await? {
+            Found::Logged(event) => event.seq,
+            Found::Pending(_) => bail!("the event is delayed: nothing can stand still at it yet"),
+        },
+        (Target::Server(_), EventRef::Seq(seq)) => seq,
+        // The server finds it by the path.
+        (Target::Server(_), EventRef::Id(_)) => 0,
+    };
+    send(args.ask, target, path, Stuck::Event(seq), ask).await
+}
+
+async fn send(args: AskArgs, target: Target, path: [String; 4], stuck: Stuck, ask: Ask) -> anyhow::Result<Outcome> {
+    let answer = match &target {
+        Target::Server(remote) => {
+            let body = args.handler.as_ref().map_or_else(|| json!({}), |handler| json!({ "handler": handler }));
+            remote.post_json(&path.each_ref().map(String::as_str), &body).await?
+        }
+        Target::Store(bus) => {
+            let handler = args.handler.as_deref().map(|handler| GroupName::parse("handler", handler)).transpose()?;
+            as_json(&LaneShape::from(&bus.ask_stuck(&stuck, handler.as_ref(), ask).await?))?
+        }
+    };
+    target.close().await;
+    if args.output.json {
+        output::json(&answer)?;
+    } else {
+        output::line(sentence(&answer, ask))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn sentence(lane: &Value, ask: Ask) -> String {
+    let [handler, seq] = ["handler", "seq"].map(|field| shown(&lane[field]));
+    match ask {
+        Ask::Retry => format!("asked: {handler} runs event {seq} again"),
+        Ask::Skip => format!("asked: {handler} skips event {seq} and goes on"),
+    }
+}

@@ -1,0 +1,190 @@
+//! How is an event sent to a URL?
+//!
+//! As a POST of the JSON that `GET /v1/events/{seq}` shows. An answer of 2xx is success. `webhook-id` is the same however
+//! often an event is sent to a handler's URL, so that a receiver can tell a repetition (H18).
+
+use super::guard::Guard;
+use crate::http::shapes::EventShape;
+use ensue::{Context, Event, HandlerError, Outcome, Timestamp};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a delivery may take unless told.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a receiver may take to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How much of a refusal is told.
+const BODY_TOLD_MAX: usize = 500;
+/// The longest that a receiver may ask us to wait.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// A URL that events are sent to.
+#[derive(Debug)]
+pub(super) struct Webhook {
+    url: Url,
+    client: Client,
+    timeout: Duration,
+}
+
+/// What is wrong with a URL, if it cannot be one that events are sent to.
+pub fn check_url(url: &Url, guard: &Guard) -> Result<(), String> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("begins with `{}:`: write a URL that begins with https:// or http://", url.scheme()));
+    }
+    // An address is dialled as it is, without being looked up.
+    let host = url.host_str().ok_or("names no host: write a URL such as https://example.com/hook")?;
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => guard.check(address).map_err(|reason| format!("is not allowed: {reason}")),
+        Err(_) => Ok(()),
+    }
+}
+
+impl Webhook {
+    pub fn new(url: Url, guard: &Guard, timeout: Option<Duration>) -> Result<Self, String> {
+        check_url(&url, guard)?;
+        let client = Client::builder()
+            .dns_resolver(Arc::new(guard.clone()))
+            .redirect(redirect::Policy::none())
+            // A proxy would dial whatever it likes.
+            .no_proxy()
+            .connect_timeout(CONNECT_MAX)
+            .user_agent(concat!("ensue/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| format!("cannot be set up: {}", root_cause(&error)))?;
+        Ok(Self { url, client, timeout: timeout.unwrap_or(TIMEOUT) })
+    }
+
+    /// Sends one event.
+    pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
+        let body = serde_json::to_vec(&EventShape::from(&event))?;
+        let request = self.client.post(self.url.clone()).headers(headers(&event, cx)).body(body);
+        let attempt = async {
+            let response = request.send().await.map_err(|error| {
+                let host = self.url.host_str().unwrap_or_default();
+                HandlerError::failed(format!("{host} could not be reached: {}", root_cause(&error.without_url())))
+            })?;
+            judge(response).await
+        };
+        tokio::time::timeout(self.timeout, attempt).await.unwrap_or_else(|_| {
+            let error = format!("the receiver took longer than the timeout of {:?}", self.timeout);
+            Err(HandlerError::failed(error))
+        })
+    }
+}
+
+fn headers(event: &Event, cx: &Context) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let values = [
+        ("webhook-id", format!("{}.{}", event.id, cx.handler())),
+        ("webhook-timestamp", Timestamp::now().as_second().to_string()),
+        ("ensue-handler", cx.handler().to_owned()),
+        ("ensue-attempt", cx.attempt().to_string()),
+        ("ensue-fence", cx.fence().to_string()),
+    ];
+    for (name, value) in values {
+        // A key has no character that a header could not.
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+async fn judge(mut response: Response) -> Result<Outcome, HandlerError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(Outcome::Done);
+    }
+    if status.is_redirection() {
+        let to = response.headers().get(LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+        let to = to.map_or(String::new(), |to| format!(" to {to}"));
+        let error = format!("it answered {status}{to}: redirects are not followed, write the final URL in `webhook`");
+        return Err(HandlerError::failed(error));
+    }
+    let wait = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => retry_after(response.headers()),
+        _ => None,
+    };
+    let mut told = Vec::new();
+    while told.len() < BODY_TOLD_MAX
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        told.extend_from_slice(&chunk[..chunk.len().min(BODY_TOLD_MAX - told.len())]);
+    }
+    let told = String::from_utf8_lossy(&told);
+    let error = match told.trim() {
+        "" => format!("it answered {status}"),
+        told => format!("it answered {status}: {told}"),
+    };
+    match (status, wait) {
+        (StatusCode::GONE, _) => Err(HandlerError::permanent(error)),
+        (_, Some(wait)) => Err(HandlerError::failed(error).retry_after(wait)),
+        (_, None) => Err(HandlerError::failed(error)),
+    }
+}
+
+/// How long a receiver asks us to wait: seconds, or until a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+            Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
+        }
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
+}
+
+/// What an error comes from: the rest only says that a request was sent.
+fn root_cause(error: &dyn Error) -> String {
+    let mut root = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    root.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(value: &str) -> Option<Duration> {
+        retry_after(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]))
+    }
+
+    #[test]
+    fn a_receiver_says_how_long_in_seconds_or_until_when() {
+        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait("999999999"), Some(RETRY_AFTER_MAX));
+        assert_eq!(wait("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(wait("Tue, 31 Dec 2999 23:59:59 GMT"), Some(RETRY_AFTER_MAX));
+        assert_eq!(wait("soon"), None);
+        assert_eq!(wait("-1"), None);
+    }
+
+    /// S3: an address in a URL is never looked up, however it is written.
+    #[test]
+    fn addresses_in_urls_are_looked_at_however_they_are_written() {
+        let check = |url: &str| check_url(&Url::parse(url).unwrap(), &Guard::default());
+        for bad in [
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://0177.0.0.1/",
+            "http://[::1]/",
+            "http://[::ffff:10.0.0.1]:80/",
+            "https://user:pass@169.254.169.254/latest",
+        ] {
+            assert!(check(bad).unwrap_err().contains("allow_private"), "{bad}");
+        }
+        assert!(check("ftp://example.com/").unwrap_err().contains("https://"));
+        assert_eq!(check("https://example.com/hook"), Ok(()));
+        assert_eq!(check("https://8.8.8.8/hook"), Ok(()));
+    }
+}

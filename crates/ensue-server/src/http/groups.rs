@@ -1,0 +1,207 @@
+//! How does a group come, move and go?
+
+use super::App;
+use super::events::path_text;
+use super::groups_body::GroupBody;
+use super::groups_shapes::{DeletedGroupShape, GroupShape, GroupsShape};
+use super::problem::Problem;
+use super::query::Query;
+use super::responses::{
+    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
+};
+use super::shapes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ensue::GroupName;
+use ensue::positions::Start;
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// A segment of the path that names something.
+pub(super) type Segment = Result<Path<String>, PathRejection>;
+
+/// The group that the path names.
+pub(super) fn group_name(path: Segment) -> Result<String, Problem> {
+    checked_name(path_text("group", path)?)
+}
+
+pub(super) fn checked_name(name: String) -> Result<String, Problem> {
+    match GroupName::parse("group", &name) {
+        Ok(_) => Ok(name),
+        Err(invalid) => Err(Problem::bad_request(invalid.field, invalid.reason)),
+    }
+}
+
+/// Where a group begins.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewGroup)]
+#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+pub(super) struct NewGroupShape {
+    /// `now` (the default), `beginning`, or the `seq` of the last event that it is not to get.
+    #[schema(value_type = Option<serde_json::Value>)]
+    start: Option<serde_json::Value>,
+}
+
+/// Where a group goes.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Seek)]
+#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+pub(super) struct SeekShape {
+    /// `now`, `beginning`, or a `seq`: the group goes on with the event after that.
+    #[schema(value_type = serde_json::Value)]
+    to: serde_json::Value,
+}
+
+/// Makes a group
+///
+/// A group is a durable reader: a place in the log, and subscriptions that say what it wants. One that is there stays as it
+/// is, wherever `start` says.
+#[utoipa::path(
+    put,
+    path = "/v1/groups/{group}",
+    operation_id = "create_group",
+    tag = "groups",
+    params(("group" = String, Path, description = "Its name, in dotted segments")),
+    request_body(content = NewGroupShape, description = "May be left out"),
+    responses(
+        (status = 201, description = "It is new", body = GroupShape),
+        (status = 200, description = "It was there, and is as it was", body = GroupShape),
+        BadRequest,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let name = group_name(path)?;
+    let body = GroupBody::take(request, &app.options, &["start"]).await?;
+    let start = body.fields()?.place("start")?.unwrap_or(Start::Now);
+    let (group, is_new) = app.bus.groups().create(&name, start).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(shapes::json(status, &GroupShape::from(&group)))
+}
+
+/// Shows a group
+#[utoipa::path(
+    get,
+    path = "/v1/groups/{group}",
+    operation_id = "show_group",
+    tag = "groups",
+    params(("group" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The group", body = GroupShape),
+        BadRequest,
+        NotFound,
+        StoreProblems,
+    )
+)]
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let group = app.bus.groups().get(&group_name(path)?).await?;
+    Ok(shapes::json(StatusCode::OK, &GroupShape::from(&group)))
+}
+
+/// Deletes a group
+///
+/// With its subscriptions and all else that is known of it. Whoever reads it loses its lease. A handler that still runs
+/// stops with its group, and makes it anew when its process starts again.
+#[utoipa::path(
+    delete,
+    path = "/v1/groups/{group}",
+    operation_id = "delete_group",
+    tag = "groups",
+    params(("group" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "It is gone", body = DeletedGroupShape),
+        BadRequest,
+        NotFound,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let name = group_name(path)?;
+    app.bus.groups().delete(&name).await?;
+    Ok(shapes::json(StatusCode::OK, &DeletedGroupShape { name: &name, state: "deleted" }))
+}
+
+/// Lists all groups
+///
+/// Those of handlers too, by name.
+#[utoipa::path(
+    get,
+    path = "/v1/groups",
+    operation_id = "list_groups",
+    tag = "groups",
+    responses(
+        (status = 200, description = "All groups", body = GroupsShape),
+        BadRequest,
+        StoreProblems,
+    )
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let groups = app.bus.groups().list().await?;
+    Ok(shapes::json(StatusCode::OK, &GroupsShape { groups: groups.iter().map(GroupShape::from).collect() }))
+}
+
+/// Moves a group to another place
+///
+/// Forward or back. Whoever reads it loses its lease. A handler's group can be moved, too: what is after that place runs
+/// (again), and objects that wait for a retry are forgotten.
+#[utoipa::path(
+    post,
+    path = "/v1/groups/{group}/seek",
+    operation_id = "seek_group",
+    tag = "groups",
+    params(("group" = String, Path, description = "Its name")),
+    request_body = SeekShape,
+    responses(
+        (status = 200, description = "The group, where it is now", body = GroupShape),
+        BadRequest,
+        NotFound,
+        TooSlow,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn seek(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let name = group_name(path)?;
+    let body = GroupBody::take(request, &app.options, &["to"]).await?;
+    let Some(to) = body.fields()?.place("to")? else {
+        return Err(Problem::invalid("to", "is missing; say \"now\", \"beginning\" or a seq"));
+    };
+    let group = app.bus.groups().seek(&name, to).await?;
+    Ok(shapes::json(StatusCode::OK, &GroupShape::from(&group)))
+}

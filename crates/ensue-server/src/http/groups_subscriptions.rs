@@ -1,0 +1,202 @@
+//! How does a group say what it wants?
+
+use super::App;
+use super::groups::{Segment, checked_name, group_name};
+use super::groups_body::GroupBody;
+use super::groups_shapes::{DeletedSubscriptionShape, SubscriptionShape, SubscriptionsShape};
+use super::problem::Problem;
+use super::query::Query;
+use super::responses::{
+    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
+};
+use super::shapes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ensue::Json;
+use ensue::groups::Wants;
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// The fields of a subscription.
+const FIELDS: &[&str] = &["topic", "where", "params", "expires_in"];
+
+/// What a group is to get. Other fields are refused; without any it gets everything.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewSubscription)]
+#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+pub(super) struct NewSubscriptionShape {
+    /// This topic and those below it: `order` is also `order.paid`, never `orders`.
+    #[schema(max_length = 255)]
+    topic: Option<String>,
+    /// An SQL expression over `e`, the event (`topic, object, payload, metadata, seq, id, occurred_at, recorded_at`), and
+    /// `s`, the subscription (`params, id, group_id`).
+    #[schema(example = "(e.payload->>'total')::numeric > (s.params->>'min')::numeric", max_length = 16384)]
+    r#where: Option<String>,
+    /// What the condition reads as `s.params`: any JSON of at most 64 KiB; `{}` unless told.
+    params: Option<serde_json::Value>,
+    /// Goes when nobody reads the group or touches the subscription for this long, such as `10m`; stays if it is left out.
+    #[schema(example = "10m")]
+    expires_in: Option<String>,
+}
+
+fn subscription_id(text: &str) -> Result<Uuid, Problem> {
+    let reason = "in the path is not the id (a UUID) of a subscription; use one that subscribing answered";
+    Uuid::parse_str(text).map_err(|_| Problem::bad_request("id", reason))
+}
+
+/// A group and a subscription that the path names.
+type Segments = Result<Path<(String, String)>, PathRejection>;
+
+fn named(path: Segments) -> Result<(String, Uuid), Problem> {
+    let unreadable = |_| Problem::bad_request("group", "in the path is not UTF-8; percent-encode it as UTF-8");
+    let Path((group, id)) = path.map_err(unreadable)?;
+    Ok((checked_name(group)?, subscription_id(&id)?))
+}
+
+/// Subscribes a group
+///
+/// A group that is not there is made, and begins now. One with the same topic, condition and params is the same
+/// subscription: it is touched, and the longer expiry holds.
+#[utoipa::path(
+    post,
+    path = "/v1/groups/{group}/subscriptions",
+    operation_id = "subscribe",
+    tag = "groups",
+    params(("group" = String, Path, description = "The name of the group")),
+    request_body(content = NewSubscriptionShape, description = "May be left out: then the group gets everything"),
+    responses(
+        (status = 201, description = "It is new", body = SubscriptionShape),
+        (status = 200, description = "The group had it, and it is touched", body = SubscriptionShape),
+        BadRequest,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn subscribe(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let group = group_name(path)?;
+    let body = GroupBody::take(request, &app.options, FIELDS).await?;
+    let fields = body.fields()?;
+    let wants = Wants {
+        topic: fields.text("topic")?,
+        condition: fields.text("where")?,
+        params: fields.json("params")?.unwrap_or_else(Json::empty_object),
+        expires_in: fields.span("expires_in")?,
+    };
+    let (subscription, is_new) = app.bus.groups().subscribe(&group, wants).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(shapes::json(status, &SubscriptionShape::from(&subscription)))
+}
+
+/// Lists the subscriptions of a group
+///
+/// By id, the oldest first. Go on with `after` set to the answer's `next`, until that is null.
+#[utoipa::path(
+    get,
+    path = "/v1/groups/{group}/subscriptions",
+    operation_id = "list_subscriptions",
+    tag = "groups",
+    params(
+        ("group" = String, Path, description = "The name of the group"),
+        ("after" = Option<String>, Query, format = "uuid", description = "Subscriptions after this one"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+    ),
+    responses(
+        (status = 200, description = "A page of subscriptions", body = SubscriptionsShape),
+        BadRequest,
+        NotFound,
+        StoreProblems,
+    )
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
+    let limit = query.page_limit()?;
+    let not_an_id = |_| Problem::bad_request("after", "is not the id (a UUID) of a subscription; use `next` of a page");
+    let after = query.text("after").map(Uuid::parse_str).transpose().map_err(not_an_id)?;
+    let mut page = app.bus.groups().subscriptions(&group_name(path)?, after, limit + 1).await?;
+    let has_more = page.len() > limit;
+    page.truncate(limit);
+    let next = page.last().filter(|_| has_more).map(|last| last.id);
+    let subscriptions = page.iter().map(SubscriptionShape::from).collect();
+    Ok(shapes::json(StatusCode::OK, &SubscriptionsShape { subscriptions, next }))
+}
+
+/// Takes a subscription out of its group
+#[utoipa::path(
+    delete,
+    path = "/v1/groups/{group}/subscriptions/{id}",
+    operation_id = "unsubscribe",
+    tag = "groups",
+    params(
+        ("group" = String, Path, description = "The name of the group"),
+        ("id" = String, Path, format = "uuid", description = "The id of the subscription"),
+    ),
+    responses(
+        (status = 200, description = "It is gone", body = DeletedSubscriptionShape),
+        BadRequest,
+        NotFound,
+        Conflict,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn unsubscribe(
+    State(app): State<Arc<App>>,
+    path: Segments,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let (group, id) = named(path)?;
+    app.bus.groups().unsubscribe(&group, id).await?;
+    Ok(shapes::json(StatusCode::OK, &DeletedSubscriptionShape { id, state: "deleted" }))
+}
+
+/// Keeps a subscription from expiring
+///
+/// Reading its group does so, too.
+#[utoipa::path(
+    post,
+    path = "/v1/groups/{group}/subscriptions/{id}/touch",
+    operation_id = "touch_subscription",
+    tag = "groups",
+    params(
+        ("group" = String, Path, description = "The name of the group"),
+        ("id" = String, Path, format = "uuid", description = "The id of the subscription"),
+    ),
+    responses(
+        (status = 200, description = "The subscription", body = SubscriptionShape),
+        BadRequest,
+        NotFound,
+        Conflict,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn touch(
+    State(app): State<Arc<App>>,
+    path: Segments,
+    RawQuery(raw): RawQuery,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let (group, id) = named(path)?;
+    let subscription = app.bus.groups().touch(&group, id).await?;
+    Ok(shapes::json(StatusCode::OK, &SubscriptionShape::from(&subscription)))
+}

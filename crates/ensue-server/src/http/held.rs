@@ -1,0 +1,277 @@
+//! What stands still, and how is it brought back?
+
+use super::App;
+use super::deliveries::place;
+use super::events::path_text;
+use super::groups_body::GroupBody;
+use super::problem::{Kind, Problem};
+use super::query::Query;
+use super::responses::{
+    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
+};
+use super::shapes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ensue::positions::{Ask, LaneKey, LaneRow};
+use ensue::{GroupName, ObjectKey, Seq, Stuck, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// What stands still, the oldest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Held)]
+pub(crate) struct HeldShape<'a> {
+    pub objects: Vec<LaneShape<'a>>,
+}
+
+/// An object, or a single event, that stands still for one handler.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub(crate) struct LaneShape<'a> {
+    /// The object, whose later events wait too. Null for an event alone: one without an object, or of a handler that asks
+    /// for no order.
+    #[schema(required = true)]
+    object: Option<&'a str>,
+    /// The handler's key.
+    handler: &'a str,
+    /// The event that it stands at.
+    seq: Seq,
+    /// `held` (waits for somebody), `dead` (given up, with all later events of the object) or `waiting` (for its time).
+    state: &'static str,
+    /// How often the event was started.
+    attempts: u32,
+    /// What went wrong last.
+    #[schema(required = true)]
+    error: Option<&'a str>,
+    /// Since when.
+    #[schema(value_type = String, format = DateTime)]
+    since: Timestamp,
+    /// `retry` or `skip` if somebody has asked for that and it is not done yet.
+    #[schema(value_type = Option<String>, required = true)]
+    asked: Option<&'static str>,
+}
+
+impl<'a> From<&'a LaneRow> for LaneShape<'a> {
+    fn from(row: &'a LaneRow) -> Self {
+        Self {
+            object: match &row.lane.key {
+                LaneKey::Object(object) => Some(object.as_str()),
+                LaneKey::Event(_) => None,
+            },
+            handler: row.group.as_str(),
+            seq: row.lane.position,
+            state: row.lane.state.as_str(),
+            attempts: row.lane.attempts,
+            error: row.lane.error.as_deref(),
+            since: row.since,
+            asked: row.ask.map(Ask::as_str),
+        }
+    }
+}
+
+/// Which handler is asked.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = WhichHandler)]
+#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+pub(super) struct WhichHandlerShape {
+    /// Its key; may be left out where only one handler is held.
+    handler: Option<String>,
+}
+
+/// Lists what stands still
+///
+/// Lanes whose event has exhausted its attempts, the oldest first.
+#[utoipa::path(
+    get,
+    path = "/v1/objects",
+    operation_id = "held_objects",
+    tag = "objects",
+    params(
+        ("held" = bool, Query, description = "`true`; there is no list of all objects"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+    ),
+    responses(
+        (status = 200, description = "What stands still", body = HeldShape),
+        BadRequest,
+        StoreProblems,
+    )
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
+    let query = Query::parse(raw.as_deref(), &["held", "limit"])?;
+    if query.text("held") != Some("true") {
+        return Err(Problem::bad_request("held", "must be `true`: there is no list of all objects"));
+    }
+    let rows = app.bus.stuck(query.page_limit()?).await?;
+    Ok(shapes::json(StatusCode::OK, &HeldShape { objects: rows.iter().map(LaneShape::from).collect() }))
+}
+
+/// Runs the event that an object stands at again
+///
+/// With all its attempts. Whoever runs the handler does it as soon as it hears of it, or the next one who runs it does.
+#[utoipa::path(
+    post,
+    path = "/v1/objects/{object}/retry",
+    operation_id = "retry_object",
+    tag = "objects",
+    params(("object" = String, Path, description = "The object, percent-encoded")),
+    request_body(content = WhichHandlerShape, description = "May be left out"),
+    responses(
+        (status = 200, description = "It is asked", body = LaneShape),
+        BadRequest,
+        NotFound,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn retry_object(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    ask_object(&app, path, raw, request, Ask::Retry).await
+}
+
+/// Skips the event that an object stands at
+///
+/// The object goes on with its next event.
+#[utoipa::path(
+    post,
+    path = "/v1/objects/{object}/skip",
+    operation_id = "skip_object",
+    tag = "objects",
+    params(("object" = String, Path, description = "The object, percent-encoded")),
+    request_body(content = WhichHandlerShape, description = "May be left out"),
+    responses(
+        (status = 200, description = "It is asked", body = LaneShape),
+        BadRequest,
+        NotFound,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn skip_object(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    ask_object(&app, path, raw, request, Ask::Skip).await
+}
+
+/// Runs an event that stands still again
+///
+/// One that its handler stands at, alone or as the first of its object.
+#[utoipa::path(
+    post,
+    path = "/v1/events/{place}/retry",
+    operation_id = "retry_event",
+    tag = "handlers",
+    params(("place" = String, Path, description = "The event's `seq` or `id`")),
+    request_body(content = WhichHandlerShape, description = "May be left out"),
+    responses(
+        (status = 200, description = "It is asked", body = LaneShape),
+        BadRequest,
+        NotFound,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn retry_event(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    ask_event(&app, path, raw, request, Ask::Retry).await
+}
+
+/// Skips an event that stands still
+///
+/// It counts as handled, and is recorded as skipped.
+#[utoipa::path(
+    post,
+    path = "/v1/events/{place}/skip",
+    operation_id = "skip_event",
+    tag = "handlers",
+    params(("place" = String, Path, description = "The event's `seq` or `id`")),
+    request_body(content = WhichHandlerShape, description = "May be left out"),
+    responses(
+        (status = 200, description = "It is asked", body = LaneShape),
+        BadRequest,
+        NotFound,
+        TooSlow,
+        Conflict,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        DiskFull,
+        StoreProblems,
+    )
+)]
+pub(super) async fn skip_event(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    ask_event(&app, path, raw, request, Ask::Skip).await
+}
+
+async fn ask_object(
+    app: &App,
+    path: Result<Path<String>, PathRejection>,
+    raw: Option<String>,
+    request: Request,
+    ask: Ask,
+) -> Result<Response, Problem> {
+    let object = path_text("object", path)?;
+    let object = ObjectKey::parse(&object).map_err(|invalid| Problem::bad_request(invalid.field, invalid.reason))?;
+    let handler = which(app, raw, request).await?;
+    answer(app, &Stuck::Object(object), handler, ask).await
+}
+
+async fn ask_event(
+    app: &App,
+    path: Result<Path<String>, PathRejection>,
+    raw: Option<String>,
+    request: Request,
+    ask: Ask,
+) -> Result<Response, Problem> {
+    let seq = place(&app.bus, path).await?;
+    let handler = which(app, raw, request).await?;
+    let Some(seq) = seq else {
+        return Err(Problem::new(Kind::Conflict, "the event is delayed: nothing can stand still at it yet"));
+    };
+    answer(app, &Stuck::Event(seq), handler, ask).await
+}
+
+async fn which(app: &App, raw: Option<String>, request: Request) -> Result<Option<GroupName>, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let body = GroupBody::take(request, &app.options, &["handler"]).await?;
+    let handler = body.fields()?.text("handler")?;
+    Ok(handler.map(|handler| GroupName::parse("handler", &handler)).transpose()?)
+}
+
+async fn answer(app: &App, stuck: &Stuck, handler: Option<GroupName>, ask: Ask) -> Result<Response, Problem> {
+    let row = app.bus.ask_stuck(stuck, handler.as_ref(), ask).await?;
+    Ok(shapes::json(StatusCode::OK, &LaneShape::from(&row)))
+}
