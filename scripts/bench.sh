@@ -10,5 +10,8 @@ ensue=target/release/ensue
 "$ensue" bench append
 target/release/with-postgres bash -c "$ensue bench append --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench http
+"$ensue" bench match
+"$ensue" bench flow
+target/release/with-postgres bash -c "$ensue bench flow --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench read --events "$1"
 target/release/with-postgres bash -c "$ensue bench read --events $1 --store \"\$ENSUE_TEST_POSTGRES\""

@@ -16,7 +16,9 @@
 //! | Which events go together to a handler of batches? | `batches.rs` |
 //! | What ended the processes that ran it before? | `suspects.rs` |
 //! | How is one attempt run? | `attempt.rs` |
-//! | What is to be written, and when? | `pending.rs`, `settler.rs` |
+//! | What is to be written, and when? | `pending.rs`, `checkpoint.rs`, `settler.rs` |
+//! | What comes by the clock? | `ticks.rs` |
+//! | What has happened to its slots and lanes? | `ownership.rs` |
 //! | Which slots are this process's? | `member.rs` |
 //! | How far is a handler, for those who wait for it? | `progress.rs` |
 //! | How does one wait for handlers, or bring something back? | `asking.rs` |
@@ -28,12 +30,14 @@ mod asking;
 mod attempt;
 mod audit;
 mod batches;
+mod checkpoint;
 mod conclude;
 mod held;
 mod intake;
 mod lanes;
 mod life;
 mod member;
+mod ownership;
 mod pending;
 mod progress;
 mod router;
@@ -41,6 +45,7 @@ mod settler;
 mod start;
 mod starts;
 mod suspects;
+mod ticks;
 mod worker;
 
 pub use asking::Waited;

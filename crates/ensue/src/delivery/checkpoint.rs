@@ -1,0 +1,118 @@
+//! When is what is done written down?
+//!
+//! Cursors a few times a second, and lazily where nothing matched; rows, claims and what handlers publish at once. One write is
+//! under way at a time, and what is to be written meanwhile gathers.
+
+use super::life::{End, Life};
+use super::pending::{After, Flush, Owner};
+use super::settler::SettledAll;
+use ensue_core::StoreError;
+use ensue_core::positions::Settled;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often cursors are written.
+pub(super) const CHECKPOINT_EVERY: Duration = Duration::from_millis(200);
+/// How often they are written where nothing matched.
+pub(super) const CHECKPOINT_LAZILY: Duration = Duration::from_secs(10);
+/// How long to wait before something is written again that could not be.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+impl Life<'_> {
+    pub fn flush_if_due(&mut self) {
+        if self.flushing.is_some() {
+            return;
+        }
+        let since = self.checkpointed.elapsed();
+        let due = self.pending.urgent
+            || (since >= CHECKPOINT_EVERY && (self.moved || !self.pending.is_empty()))
+            || (since >= CHECKPOINT_LAZILY && self.window.cursor() > self.written);
+        if !due {
+            return;
+        }
+        let flush = self.make_flush();
+        self.checkpointed = Instant::now();
+        self.moved = !self.window.is_empty();
+        if flush.changes.is_empty() {
+            flush.after.into_iter().for_each(|after| self.after(after));
+            return;
+        }
+        self.send(flush);
+    }
+
+    pub fn make_flush(&mut self) -> Flush {
+        let Self { worker, slots, window, marks, written, lanes, pending, .. } = self;
+        let pending = std::mem::take(pending);
+        let owner = Owner { group: &worker.spec.key, member: worker.membership.member.id, slots };
+        let flush = pending.flush(&owner, window, marks, written, lanes);
+        self.removing_now = flush.removing.iter().cloned().collect();
+        self.removing.extend(flush.removing.iter().cloned());
+        flush
+    }
+
+    pub fn send(&mut self, flush: Flush) {
+        let (settler, changes) = (self.worker.settler.clone(), flush.changes.clone());
+        self.flushing = Some((flush, Box::pin(async move { settler.settle(changes).await })));
+    }
+
+    /// What was handed over is written, or not.
+    pub async fn flushed(&mut self, settled: SettledAll) -> Result<Option<End>, StoreError> {
+        let Some((flush, _)) = self.flushing.take() else { return Ok(None) };
+        let settled = match settled {
+            Ok(settled) => settled,
+            // Whether it is stored is not known, and what the store remembers will tell.
+            Err(error @ (StoreError::InDoubt(_) | StoreError::Closed | StoreError::Stopped(_))) => return Err(error),
+            Err(error) => {
+                tracing::warn!(handler = %self.worker.spec.key, %error, "what is done cannot be written; trying again");
+                let (settler, changes) = (self.worker.settler.clone(), flush.changes.clone());
+                let again = async move {
+                    tokio::time::sleep(WRITE_AGAIN_AFTER).await;
+                    settler.settle(changes).await
+                };
+                self.flushing = Some((flush, Box::pin(again)));
+                return Ok(None);
+            }
+        };
+        if settled.iter().any(|settled| matches!(settled, Settled::FenceLost)) {
+            tracing::info!(handler = %self.worker.spec.key, "another process has taken slots over");
+            return Ok(Some(End::Again));
+        }
+        let Flush { done_with, after, .. } = flush;
+        for key in std::mem::take(&mut self.removing_now) {
+            self.removing.remove(&key);
+        }
+        for key in std::mem::take(&mut self.after_flush) {
+            self.lanes.ready(&key);
+        }
+        let others = settled.len() - done_with.len();
+        for (done, settled) in done_with.into_iter().zip(&settled[others..]) {
+            match settled {
+                Settled::Refused(error) => self.refused(done, error).await?,
+                Settled::Done(_) | Settled::FenceLost => {
+                    self.passed(&done.key, done.event.seq);
+                    for other in done.others {
+                        self.passed(&other.key, other.event.seq);
+                        // A row that could not be part of the change is written with the next.
+                        if other.row.is_some() {
+                            self.pending.dirty.insert(other.key);
+                        }
+                    }
+                }
+            }
+        }
+        after.into_iter().for_each(|after| self.after(after));
+        Ok(None)
+    }
+
+    pub fn after(&mut self, after: After) {
+        match after {
+            After::Start(key) => {
+                if let Some(lane) = self.lanes.get_mut(&key) {
+                    lane.busy = None;
+                    lane.claimed = true;
+                }
+                self.lanes.ready(&key);
+            }
+        }
+    }
+}
