@@ -78,14 +78,16 @@ impl Ensue {
     /// Asks something of a lane that waits or is held: to run its event now, or to give it up and go on.
     pub async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, Error> {
         let asked = self.store().ask_lane(group, key, ask).await?;
-        self.ring_workers();
+        if let Some(deliveries) = self.inner().deliveries().as_ref() {
+            deliveries.asked();
+        }
         Ok(asked)
     }
 
-    /// Lets the workers of this process look what happened to their slots and lanes.
-    pub(crate) fn ring_workers(&self) {
+    /// Lets the workers of this process look what happened to their slots.
+    pub(crate) fn tell_moved(&self) {
         if let Some(deliveries) = self.inner().deliveries().as_ref() {
-            deliveries.asked();
+            deliveries.moved();
         }
     }
 }

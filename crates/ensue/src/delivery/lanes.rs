@@ -235,8 +235,7 @@ impl Lanes {
     /// The event at the front is done with: the lane goes on.
     pub fn pass(&mut self, key: &LaneKey, seq: Seq) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.busy = None;
-        lane.parked_since = None;
+        (lane.busy, lane.parked_since, lane.ask) = (None, None, None);
         let bytes = lane.queue.front().map_or(0, |event| event.bytes());
         if lane.queue.front().is_some_and(|event| event.seq == seq) {
             lane.queue.pop_front();

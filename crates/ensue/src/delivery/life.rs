@@ -92,6 +92,8 @@ pub(super) struct Life<'w> {
     pub after_fetch: Vec<LaneKey>,
     /// More was asked of lanes than was looked at.
     pub asked_more: bool,
+    /// What was last heard of the members and of what was asked.
+    pub view: View,
     pub slots_looked: Instant,
     pub ending_since: Instant,
     /// When it is time to look at clocks and slow attempts again.
@@ -112,7 +114,7 @@ pub(super) struct Life<'w> {
 }
 
 impl<'w> Life<'w> {
-    pub async fn begin(worker: &'w Worker, slots: Vec<AcquiredSlot>) -> Result<Self, StoreError> {
+    pub async fn begin(worker: &'w Worker, slots: Vec<AcquiredSlot>, view: View) -> Result<Self, StoreError> {
         let mut slot_starts = vec![None; usize::from(worker.slots_total)];
         for slot in &slots {
             if let Some(start) = slot_starts.get_mut(usize::from(slot.slot)) {
@@ -141,6 +143,7 @@ impl<'w> Life<'w> {
             after_flush: Vec::new(),
             after_fetch: Vec::new(),
             asked_more: false,
+            view,
             slots_looked: Instant::now(),
             ending_since: Instant::now(),
             tick_at: Instant::now(),

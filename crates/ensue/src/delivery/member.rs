@@ -31,6 +31,8 @@ pub(super) struct View {
     pub version: u64,
     /// Counts up when this process asked something of a lane itself.
     pub asked_here: u64,
+    /// Counts up when this process moved or deleted a group itself.
+    pub moved_here: u64,
 }
 
 /// This process, among those that share the store.
@@ -85,6 +87,11 @@ impl Membership {
     /// Tells the workers that something was asked of a lane.
     pub fn asked(&self) {
         self.view.send_modify(|view| view.asked_here += 1);
+    }
+
+    /// Tells the workers that a group was moved or deleted.
+    pub fn moved(&self) {
+        self.view.send_modify(|view| view.moved_here += 1);
     }
 
     /// The time by the store's clock.

@@ -16,14 +16,20 @@ const ASKS_MAX: usize = 1_000;
 impl Life<'_> {
     /// Something happened to the members, to this one's slots or to a lane. Must the worker begin again?
     pub async fn ownership_changed(&mut self, view: &mut watch::Receiver<View>) -> Result<bool, StoreError> {
-        view.borrow_and_update();
+        let seen = std::mem::replace(&mut self.view, view.borrow_and_update().clone());
+        if self.view.asked_here != seen.asked_here || self.view.version != seen.version {
+            self.answer_asked().await?;
+        }
+        let only_asked = View { asked_here: seen.asked_here, ..self.view.clone() } == seen;
+        if only_asked {
+            return Ok(false);
+        }
         let owned: Vec<SlotNumber> = self.slots.iter().map(|slot| slot.slot).collect();
         let has = self.worker.acquire(&owned).await?;
         let fences = |slots: &[AcquiredSlot]| slots.iter().map(|slot| (slot.slot, slot.fence)).collect::<Vec<_>>();
         if fences(&has) != fences(&self.slots) {
             return Ok(true);
         }
-        self.answer_asked().await?;
         let wanted = self.worker.membership.wanted(self.worker.slots_total);
         if self.ending.is_none() && owned.iter().any(|slot| !wanted.contains(slot)) {
             (self.ending, self.ending_since) = (Some(Ending::HandOver), Instant::now());

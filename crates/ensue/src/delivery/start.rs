@@ -101,6 +101,11 @@ impl Deliveries {
         self.membership.asked();
     }
 
+    /// Tells the workers that a group was moved or deleted.
+    pub fn moved(&self) {
+        self.membership.moved();
+    }
+
     /// The handlers that a publish can wait for.
     pub fn sync_handlers(&self) -> impl Iterator<Item = (&Arc<Spec>, &Arc<Progress>)> {
         let is_sync = |handler: &&Running| handler.spec.mode == Mode::Sync;

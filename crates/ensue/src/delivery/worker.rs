@@ -89,7 +89,7 @@ impl Worker {
 
     async fn live(&self) -> Result<End, StoreError> {
         let mut view = self.membership.watch();
-        view.borrow_and_update();
+        let seen = view.borrow_and_update().clone();
         // Taken again they have new fences: what a life before may still have on its way is not written then.
         let all: Vec<SlotNumber> = (0..self.slots_total).collect();
         self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
@@ -99,7 +99,7 @@ impl Worker {
             Ok(acquired) if !acquired.is_empty() => acquired,
             other => return self.wait_for_slots(view, other).await,
         };
-        let mut life = Life::begin(self, acquired).await?;
+        let mut life = Life::begin(self, acquired, seen).await?;
         let end = life.work(&mut view).await;
         life.cancel.send_replace(true);
         life.running.abort_all();

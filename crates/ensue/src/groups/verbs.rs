@@ -63,7 +63,7 @@ impl Groups<'_> {
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let name = named(name)?;
         let deleted = self.bus.store().delete_group(&name).await?;
-        self.bus.ring_workers();
+        self.bus.tell_moved();
         match deleted {
             true => Ok(()),
             false => Err(unknown(&name)),
@@ -80,7 +80,7 @@ impl Groups<'_> {
             place @ (Start::Now | Start::Beginning) => place.cursor(bounds)?,
         };
         let state = self.bus.store().seek(&name, to).await?.ok_or_else(|| unknown(&name))?;
-        self.bus.ring_workers();
+        self.bus.tell_moved();
         self.beside_the_log(state).await
     }
 
