@@ -11,6 +11,7 @@ ensue=target/release/ensue
 target/release/with-postgres bash -c "$ensue bench append --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench http
 "$ensue" bench match
+"$ensue" bench streams
 "$ensue" bench flow
 target/release/with-postgres bash -c "$ensue bench flow --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench read --events "$1"

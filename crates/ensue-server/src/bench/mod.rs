@@ -11,6 +11,7 @@
 //! | How fast is it found who wants an event? | `matching.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
+//! | What do many streams cost a server? | `streams.rs` |
 //! | What can be said to more than one of them? | `args.rs` |
 //! | Which events are measured with, and who publishes them? | `sample.rs`, `callers.rs` |
 //! | How is a noisy machine measured? | `rounds.rs` |
@@ -34,6 +35,7 @@ mod read;
 mod report;
 mod rounds;
 mod sample;
+mod streams;
 
 use crate::cli::Outcome;
 use clap::Subcommand;
@@ -51,6 +53,8 @@ pub enum BenchCommand {
     Http(http::HttpArgs),
     /// Reading at the end of a long log, beside a short one
     Read(read::ReadArgs),
+    /// Thousands of SSE clients on one server
+    Streams(streams::StreamsArgs),
     /// The handler that does nothing, in a process of its own
     #[command(hide = true)]
     Noop,
@@ -64,6 +68,7 @@ pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
+        BenchCommand::Streams(args) => streams::run(args).await?,
         BenchCommand::Noop => http::serve_noop().await?,
     }
     Ok(Outcome::Done)

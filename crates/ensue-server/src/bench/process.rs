@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -47,6 +48,18 @@ impl Served {
     /// How much memory it holds, in bytes.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         resident_bytes(self.child.id().context("the server has ended")?)
+    }
+
+    /// How much processor time it has had.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let process = self.child.id().context("the server has ended")?;
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
+            .context("processor time is read from /proc, which only Linux has")?;
+        // After the name, which may have blanks: user and system time are the 12th and 13th.
+        let fields = stat.rsplit(") ").next().unwrap_or_default();
+        let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        // Linux tells them in hundredths of a second.
+        Ok(Duration::from_millis(ticks * 10))
     }
 
     /// Ends it.

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 /// The most connections that are open at once, unless told.
-pub const CONNECTIONS_MAX: usize = 10_000;
+pub const CONNECTIONS_MAX: usize = 16_000;
 /// How much of a connection is buffered each way: the largest head, and about what a client that does not read its
 /// stream holds here.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
