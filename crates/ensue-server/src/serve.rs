@@ -47,10 +47,6 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     prepare(&bus)?;
     Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
     let running = bus.start().await?;
-    let history = tokio::spawn({
-        let (bus, history) = (bus.clone(), settings.history);
-        async move { bus.keep_history(history).await }
-    });
 
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
@@ -69,7 +65,6 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     }
     tracing::info!("stopping: finishing the requests and handlers under way");
     stop.send_replace(true);
-    history.abort();
     let requests = async {
         if let Ok(ended) = tokio::time::timeout(GRACE_MAX, &mut server).await {
             return ended.context("the server's task failed");
@@ -147,7 +142,7 @@ async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
 }
 
 pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Ensue> {
-    let options = Options { retention: settings.retention, ..Options::default() };
+    let options = Options { retention: settings.retention, history: settings.history, ..Options::default() };
     Ensue::open_with(settings.store.as_str(), options)
         .await
         .with_context(|| format!("cannot open the store {}", settings.store))

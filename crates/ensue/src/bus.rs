@@ -169,11 +169,18 @@ impl Ensue {
     }
 
     /// Starts everything that follows from events: handlers, delayed events that are due, and the forgetting of old ones.
-    /// All handlers exist before anything is delivered. One process that serves a store runs this; one that only publishes
-    /// or reads need not.
+    /// All handlers exist before anything is delivered. Every process that is to run handlers calls this, once (on
+    /// Postgres several may); one that only publishes or reads need not.
     pub async fn start(&self) -> Result<Running, Error> {
         self.store().bounds().await?;
-        let deliveries = Arc::new(Deliveries::start(self).await?);
+        self.inner.handlers.start()?;
+        let deliveries = match Deliveries::start(self).await {
+            Ok(deliveries) => Arc::new(deliveries),
+            Err(error) => {
+                self.inner.handlers.stop();
+                return Err(error);
+            }
+        };
         *self.inner.deliveries() = Some(deliveries.clone());
         Ok(Running::start(self.clone(), deliveries))
     }

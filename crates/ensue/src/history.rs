@@ -1,15 +1,11 @@
 //! What is kept of what became of deliveries?
 
 use crate::Ensue;
-use crate::error::Error;
 use ensue_core::{StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::time::Duration;
 
 /// How many recorded deliveries are forgotten in one commit: short enough to stay out of the way of appends.
 const FORGET_BATCH: usize = 500;
-/// How often that is looked after.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// How many recorded deliveries are kept, with what they said, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +24,7 @@ impl Default for History {
 
 impl Ensue {
     /// Forgets recorded deliveries beyond what is kept; answers how many. What waits or is held is no history and stays.
-    pub async fn forget_history(&self, history: History) -> Result<usize, Error> {
+    pub async fn forget_history(&self, history: History) -> Result<usize, StoreError> {
         let now = self.store().now().await?;
         let before = now.checked_sub(history.age).unwrap_or(Timestamp::MIN);
         let mut forgotten = 0;
@@ -41,18 +37,6 @@ impl Ensue {
             tokio::task::yield_now().await;
         }
     }
-
-    /// Forgets them again and again, until the store is closed.
-    pub async fn keep_history(&self, history: History) {
-        loop {
-            match self.forget_history(history).await {
-                Ok(_) => {}
-                Err(Error::Store(StoreError::Closed)) => return,
-                Err(error) => tracing::warn!(%error, "old deliveries cannot be forgotten; trying again later"),
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    }
 }
 
 #[cfg(all(test, feature = "sqlite"))]
@@ -60,6 +44,7 @@ mod tests {
     use super::*;
     use crate::testing::{ManualClock, memory_at};
     use crate::{Context, Event, NewEvent};
+    use std::time::Duration;
 
     #[tokio::test]
     async fn the_newest_are_kept_and_the_old_are_not() {

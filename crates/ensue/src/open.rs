@@ -2,6 +2,7 @@
 
 use crate::address::{Address, Place};
 use crate::error::Error;
+use crate::history::History;
 use ensue_core::retention::Retention;
 use ensue_core::store::SharedStore;
 #[cfg(feature = "sqlite")]
@@ -15,7 +16,9 @@ use std::time::Duration;
 pub struct Options {
     /// What to forget; nothing unless told.
     pub retention: Retention,
-    /// How often retention is looked after.
+    /// What to keep of what became of deliveries.
+    pub history: History,
+    /// How often retention and history are looked after.
     pub retention_interval: Duration,
     /// Only look: leaves the store as it is, and works beside the process that writes to it.
     pub read_only: bool,
@@ -23,7 +26,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Retention::default(), retention_interval: Duration::from_secs(30), read_only: false }
+        Self {
+            retention: Retention::default(),
+            history: History::default(),
+            retention_interval: Duration::from_secs(30),
+            read_only: false,
+        }
     }
 }
 

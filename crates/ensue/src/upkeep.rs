@@ -55,6 +55,7 @@ impl Drop for Running {
         self.loops.iter().for_each(JoinHandle::abort);
         self.deliveries.end();
         self.bus.inner().deliveries().take();
+        self.bus.inner().handlers.stop();
     }
 }
 
@@ -129,6 +130,7 @@ async fn forget(bus: &Ensue) -> Result<(), StoreError> {
     while store.expire_subscriptions(FORGET_BATCH).await? == FORGET_BATCH {
         tokio::task::yield_now().await;
     }
+    bus.forget_history(bus.inner().options.history).await?;
     Ok(())
 }
 

@@ -67,8 +67,7 @@ async fn two_lives_never_run_one_object_at_once() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // Its slots are taken away, and it hears of it: any other reason to begin again is the same.
-    bus.store().seek(&name(), 0).await.unwrap().unwrap();
-    bus.ask_lane(&name(), &ensue::positions::LaneKey::Event(1), ensue::positions::Ask::Retry).await.unwrap();
+    bus.groups().seek("a.h", Start::Beginning).await.unwrap();
     while runs.load(Ordering::SeqCst) < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

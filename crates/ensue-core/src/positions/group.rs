@@ -24,7 +24,7 @@ pub const SLOTS_MAX: u16 = 256;
 /// Whom a group serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
-    /// Whoever reads it, over HTTP or SQL: one reader at a time, so it has one slot.
+    /// Whoever reads it, from outside of the process: one reader at a time, so it has one slot.
     Pull,
     /// A handler of that name.
     Handler,

@@ -96,6 +96,12 @@ fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilde
     if let Some(concurrency) = options.concurrency {
         builder = builder.concurrency(concurrency);
     }
+    if let Some(timeout) = handler.timeout {
+        builder = match handler.runs {
+            Runs::CompiledIn(_) => builder.timeout(timeout),
+            Runs::Command(_) | Runs::Webhook(_) => builder.own_timeout(timeout),
+        };
+    }
     builder = builder.retry(options.retry.clone().unwrap_or_default());
     builder = if options.ordered { builder } else { builder.unordered() };
     builder = match options.mode {

@@ -53,6 +53,10 @@ pub fn recorder() -> &'static PrometheusHandle {
 }
 
 fn describe() {
+    metrics::describe_counter!(
+        "ensue_delivery_attempts_total",
+        "Attempts of handlers that ended, by handler and outcome"
+    );
     metrics::describe_counter!("ensue_http_requests_total", "Requests answered, by method, path and status");
     metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
     metrics::describe_gauge!("ensue_connections", "Connections that are open");

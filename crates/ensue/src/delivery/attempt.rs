@@ -60,7 +60,7 @@ pub(super) async fn begin(
         let ended = ended.unwrap_or_else(|panic| panicked(&*panic));
         return Begun::Finished(Finished { key, event, others, attempt, started_at, context, ended });
     }
-    let timeout = spec.timeout;
+    let timeout = spec.timeout.filter(|_| !spec.ends_itself);
     Begun::Waits(Box::pin(async move {
         let ended = match timeout {
             Some(timeout) => tokio::time::timeout(timeout, run).await.unwrap_or_else(|_| Ok(timed_out(timeout))),

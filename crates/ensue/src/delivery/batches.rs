@@ -4,9 +4,11 @@
 //! takes. When a batch fails, each of its events is run alone: one of them may be the cause, and the others go on.
 
 use super::life::Life;
+use crate::handlers::SplitBy;
 use ensue_core::positions::LaneKey;
 use ensue_core::{Event, StoreError};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 type Batch = Vec<(LaneKey, Arc<Event>)>;
@@ -29,7 +31,7 @@ impl Life<'_> {
         left.iter().for_each(|key| self.lanes.ready(key));
         batch.sort_by_key(|(_, event)| event.seq);
         let parts = match &self.worker.spec.split_by {
-            Some(key_of) => divide(batch, |event| key_of(event)),
+            Some(key_of) => divide(batch, |event| part_of(key_of, event)),
             None => vec![batch],
         };
         for part in parts {
@@ -51,7 +53,7 @@ impl Life<'_> {
                 && !self.suspects.is_one(key, event.seq)
                 && parents.iter().all(|parent| parent.lets_children_have(event.seq));
             // What is divided runs in parallel: of one lane only what goes into one part.
-            let its_part = self.worker.spec.split_by.as_ref().map(|key_of| key_of(event));
+            let its_part = self.worker.spec.split_by.as_ref().map(|key_of| part_of(key_of, event));
             let is_in_part = part.get_or_insert_with(|| its_part.clone()) == &its_part;
             if !may_start || !is_in_part {
                 break;
@@ -59,6 +61,12 @@ impl Life<'_> {
             batch.push((key.clone(), event.clone()));
         }
     }
+}
+
+/// The key of an event; one for which the function panics is in a part of its own.
+fn part_of(key_of: &SplitBy, event: &Event) -> String {
+    let key = catch_unwind(AssertUnwindSafe(|| key_of(event)));
+    key.unwrap_or_else(|_| format!("the key of {} cannot be told", event.seq))
 }
 
 /// Those with the same key together, in order, in the order of their first.

@@ -20,6 +20,7 @@ impl Life<'_> {
         // What was committed in the handler's own transaction is done, whatever came after.
         let ended = if said.settled { Ended::Done } else { ended };
         let has_failed = !matches!(ended, Ended::Done);
+        self.count(&ended, 1 + others.len());
         let keeps_lines = has_failed || (self.worker.spec.logs_always && !said.lines.is_empty());
         if keeps_lines {
             self.keep_lines(&event, said.lines);
@@ -160,9 +161,6 @@ impl Life<'_> {
     ) -> Result<(), StoreError> {
         self.now = self.worker.membership.now().await?;
         let spec = self.worker.spec.clone();
-        let outcome = if matches!(ended, Ended::Failed { .. }) { "failed" } else { "other" };
-        metrics::counter!("ensue_deliveries_total", "handler" => spec.key.as_str().to_owned(), "outcome" => outcome)
-            .increment(1);
         match after_attempt(ended, attempt, &spec.retry, spec.on_exhausted, self.now, rand::random()) {
             Next::Done => self.passed(&key, event.seq),
             Next::Cancelled(why) => {
@@ -224,6 +222,16 @@ impl Life<'_> {
         }
         self.passed(key, seq);
         self.pending.urgent = true;
+    }
+
+    fn count(&self, ended: &Ended, events: usize) {
+        let outcome = match ended {
+            Ended::Done => &self.worker.counters.done,
+            Ended::Failed { .. } => &self.worker.counters.failed,
+            Ended::Snoozed(_) => &self.worker.counters.snoozed,
+            Ended::Cancelled(_) => &self.worker.counters.cancelled,
+        };
+        outcome.increment(events as u64);
     }
 
     fn keep_lines(&mut self, event: &Event, lines: Vec<LogLine>) {

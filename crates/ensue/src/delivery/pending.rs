@@ -67,7 +67,7 @@ pub(super) struct Pending {
 
 /// What goes to the store.
 pub(super) struct Flush {
-    /// First those of `done_with`, in the same order.
+    /// Those of `done_with` last, in the same order.
     pub changes: Vec<SlotChange>,
     pub done_with: Vec<DoneWith>,
     pub after: Vec<After>,
@@ -112,7 +112,7 @@ impl Pending {
             && self.lost.is_none()
     }
 
-    /// Makes one change for each slot that has something to say. `row_of` tells the rows of lanes that are dirty.
+    /// Makes one change for each slot that has something to say. The rows of lanes that are dirty are taken from `lanes`.
     pub fn flush(
         self,
         owner: &Owner<'_>,

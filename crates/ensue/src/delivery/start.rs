@@ -4,7 +4,7 @@ use super::member::Membership;
 use super::progress::Progress;
 use super::router::Router;
 use super::settler::Settler;
-use super::worker::{Idle, Worker};
+use super::worker::{Counters, Idle, Worker};
 use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::{Mode, Spec, parents_of};
@@ -42,7 +42,7 @@ impl Deliveries {
     pub async fn start(bus: &Ensue) -> Result<Self, Error> {
         let inner = bus.inner();
         let store = bus.store().clone();
-        let specs = inner.handlers.start();
+        let specs = inner.handlers.bound();
         let slots = store.handler_slots();
         let mut handlers = Vec::with_capacity(specs.len());
         for spec in &specs {
@@ -81,6 +81,7 @@ impl Deliveries {
                 settler: settler.clone(),
                 membership: membership.clone(),
                 states: inner.states.clone(),
+                counters: Counters::of(spec.key.as_str()),
                 progress: progress[at].clone(),
                 parents,
                 wake,
@@ -134,7 +135,6 @@ impl Deliveries {
             in_time &= tokio::time::timeout_at(deadline, worker).await.is_ok();
         }
         self.end();
-        bus.inner().handlers.stop();
         if self.handlers.is_empty() {
             return Ok(());
         }

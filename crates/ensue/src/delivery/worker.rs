@@ -37,6 +37,7 @@ pub(super) struct Worker {
     pub settler: Settler,
     pub membership: Arc<Membership>,
     pub states: Arc<States>,
+    pub counters: Counters,
     pub progress: Option<Arc<Progress>>,
     pub parents: Vec<Arc<Progress>>,
     /// Rung by the mailbox and by parents.
@@ -46,6 +47,22 @@ pub(super) struct Worker {
     pub look: watch::Receiver<u64>,
     /// When everything there is is done and written: up to where, and after which look.
     pub idle: watch::Sender<Option<Idle>>,
+}
+
+/// How many attempts have ended, by how.
+pub(super) struct Counters {
+    pub done: metrics::Counter,
+    pub failed: metrics::Counter,
+    pub snoozed: metrics::Counter,
+    pub cancelled: metrics::Counter,
+}
+
+impl Counters {
+    pub fn of(handler: &str) -> Self {
+        let counter = |outcome: &'static str| metrics::counter!("ensue_delivery_attempts_total", "handler" => handler.to_owned(), "outcome" => outcome);
+        let (done, failed) = (counter("done"), counter("failed"));
+        Self { done, failed, snoozed: counter("snoozed"), cancelled: counter("cancelled") }
+    }
 }
 
 /// Nothing is to be done now.
@@ -63,7 +80,7 @@ impl Worker {
         let mut stop = self.stop.clone();
         loop {
             let end = AssertUnwindSafe(self.live()).catch_unwind().await.unwrap_or_else(|_| {
-                let why = "a retry policy or something else that a handler brought has panicked";
+                let why = "something that the handler brought has panicked";
                 Err(StoreError::Engine(why.into()))
             });
             if let Some(progress) = &self.progress {

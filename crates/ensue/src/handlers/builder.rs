@@ -62,6 +62,8 @@ pub(crate) struct Spec {
     pub ordered: bool,
     pub concurrency: usize,
     pub timeout: Option<Duration>,
+    /// It sees to its timeout itself.
+    pub ends_itself: bool,
     pub retry: Retry,
     pub on_exhausted: OnExhausted,
     pub mode: Mode,
@@ -86,6 +88,7 @@ pub struct HandlerBuilder {
     ordered: bool,
     concurrency: usize,
     timeout: Option<Duration>,
+    ends_itself: bool,
     retry: Retry,
     on_exhausted: OnExhausted,
     mode: Mode,
@@ -106,6 +109,7 @@ impl HandlerBuilder {
             ordered: true,
             concurrency: CONCURRENCY,
             timeout: None,
+            ends_itself: false,
             retry: Retry::default(),
             on_exhausted: OnExhausted::default(),
             mode: Mode::Async,
@@ -145,7 +149,12 @@ impl HandlerBuilder {
 
     /// An attempt that takes longer is ended and has failed. There is no limit unless told.
     pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
+        Self { timeout: Some(timeout), ends_itself: false, ..self }
+    }
+
+    /// The handler ends its attempts itself after this time: it is told to them and shown, and nobody else sees to it.
+    pub fn own_timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ends_itself: true, ..self }
     }
 
     /// How often it is attempted, and after how long.
@@ -235,6 +244,11 @@ impl HandlerBuilder {
         }
         self.retry.check()?;
         let (condition, params) = match self.filter {
+            Some(_) if self.binding.condition.is_some() => {
+                let reason =
+                    "stands beside a condition that the handler is bound to already: write one condition with AND";
+                return Err(Invalid::new("when", reason));
+            }
             Some((source, params)) => (Some(Arc::new(Condition::parse(&source)?)), params),
             None => (self.binding.condition, self.binding.params),
         };
@@ -247,6 +261,7 @@ impl HandlerBuilder {
             ordered: self.ordered,
             concurrency: self.concurrency,
             timeout: self.timeout,
+            ends_itself: self.ends_itself,
             retry: self.retry,
             on_exhausted: self.on_exhausted,
             mode: self.mode,

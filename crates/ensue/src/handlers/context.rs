@@ -1,5 +1,6 @@
 //! What does a handler get to know and do while it runs?
 
+use ensue_core::event::BATCH_MAX;
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
@@ -12,6 +13,8 @@ use uuid::Uuid;
 
 /// The most lines that one attempt may say; the rest is dropped, and counted.
 const LINES_MAX: usize = 10_000;
+/// The most bytes that they may have.
+const LINES_BYTES_MAX: usize = 1 << 20;
 
 /// Values that handlers share, one of each type.
 #[derive(Default)]
@@ -59,6 +62,7 @@ struct Inner {
 #[derive(Default)]
 struct Said {
     lines: Vec<LogLine>,
+    line_bytes: usize,
     dropped_lines: u64,
     events: Vec<Entry>,
     settled: bool,
@@ -96,7 +100,8 @@ impl Context {
         // Postgres keeps no such character.
         let message = if message.contains('\0') { message.replace('\0', "\u{fffd}") } else { message };
         let mut said = self.said();
-        if said.lines.len() >= LINES_MAX {
+        said.line_bytes += message.len();
+        if said.lines.len() >= LINES_MAX || said.line_bytes > LINES_BYTES_MAX {
             said.dropped_lines += 1;
             return;
         }
@@ -154,7 +159,14 @@ impl Context {
     /// Publishes an event if and when this attempt succeeds, in one commit with the note that it did.
     pub fn publish(&self, event: NewEvent) -> Result<(), Invalid> {
         let entry = event.check()?;
-        self.said().events.push(entry);
+        let mut said = self.said();
+        if said.events.len() >= BATCH_MAX {
+            let reason = format!(
+                "are {BATCH_MAX} already, the most that one attempt may publish: publish the rest from another event"
+            );
+            return Err(Invalid::new("events", reason));
+        }
+        said.events.push(entry);
         Ok(())
     }
 
@@ -209,10 +221,12 @@ impl Context {
     /// What it has said, taken out.
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
-        let Said { mut lines, dropped_lines, events, settled } = std::mem::take(&mut *said);
+        let Said { mut lines, dropped_lines, events, settled, .. } = std::mem::take(&mut *said);
         if dropped_lines > 0 {
             let (seq, attempt) = (self.0.parts.seq, self.0.parts.attempt);
-            let message = format!("{dropped_lines} more lines were dropped: an attempt may say {LINES_MAX}");
+            let message = format!(
+                "{dropped_lines} more lines were dropped: an attempt may say {LINES_MAX}, and {LINES_BYTES_MAX} bytes"
+            );
             lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
         }
         Settlement { lines, events: if settled { Vec::new() } else { events }, settled }

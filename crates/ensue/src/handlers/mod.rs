@@ -19,7 +19,7 @@ pub use context::Context;
 pub use handler::{BatchHandler, Handler, HandlerError, Outcome};
 pub use info::HandlerInfo;
 
-pub(crate) use builder::Spec;
+pub(crate) use builder::{Spec, SplitBy};
 pub(crate) use context::{ContextParts, States, done_mark};
 pub(crate) use handler::Typed;
 pub(crate) use registry::{Registry, parents_of};

@@ -54,11 +54,15 @@ impl Registry {
         self.lock().bound.clone()
     }
 
-    /// All handlers; from now on none may be added.
-    pub fn start(&self) -> Vec<Arc<Spec>> {
+    /// From now on no handler may be added, and nobody may start them again, until they are stopped.
+    pub fn start(&self) -> Result<(), Invalid> {
         let mut inner = self.lock();
+        if inner.started {
+            let reason = "was called already: this bus runs; shut its `Running` down before you start it again";
+            return Err(Invalid::new("start", reason));
+        }
         inner.started = true;
-        inner.bound.clone()
+        Ok(())
     }
 
     /// Handlers may be added again.
