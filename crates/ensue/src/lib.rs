@@ -33,6 +33,34 @@
 //! # fn main() {}
 //! ```
 //!
+//! What should follow from an event is a handler: durable, in order for each object, retried when it fails.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ensue::{Context, Ensue, Event, HandlerError, NewEvent};
+//!
+//! async fn invoice(event: Event, cx: Context) -> Result<(), HandlerError> {
+//!     let order = event.object.ok_or_else(|| HandlerError::permanent("an order without a number"))?;
+//!     cx.publish(NewEvent::new("invoice.written").object(order.as_str()))?; // commits with the note that it is done
+//!     Ok(())
+//! }
+//!
+//! let bus = Ensue::memory().await?;
+//! bus.on("order.paid").named("invoice").handle(invoice)?;
+//! let running = bus.start().await?;
+//! bus.publish(NewEvent::new("order.paid").object("order:1")).await?;
+//! bus.drain().await?; // for tests and examples: everything there is to do is done
+//! assert_eq!(bus.store().event(2).await?.map(|event| event.topic.to_string()).as_deref(), Some("invoice.written"));
+//! running.shutdown(std::time::Duration::from_secs(30)).await?;
+//! # Ok(()) }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
+//! ```
+//!
+//! Readers elsewhere, in any language, have a place in the log as a group: [`Ensue::groups`].
+//!
 //! A receiver to which events come late, doubled or out of turn keeps the order of each object with a [`Sequencer`].
 //! Tests of what should happen when have a clock of their own in `testing`.
 //!

@@ -116,7 +116,7 @@ impl PostgresStore {
         if !row.get::<_, bool>(0) {
             return Ok(None);
         }
-        check_cursor("seq", to, bounds_at(&row, 1))?;
+        check_cursor("to", to, bounds_at(&row, 1))?;
         self.read_group(name).await
     }
 }

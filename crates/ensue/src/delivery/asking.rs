@@ -3,11 +3,9 @@
 use super::attempt::in_handler;
 use crate::Ensue;
 use crate::error::Error;
-use ensue_core::condition::{EventView, SubscriptionView};
 use ensue_core::positions::{Ask, LaneKey, LaneRow};
 use ensue_core::{Appended, Entry, Event, GroupName, NewEvent, Timestamp};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What a publish that waited for its sync handlers answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +17,9 @@ pub struct Waited {
 }
 
 impl Ensue {
-    /// Publishes an event and waits until the sync handlers that want it are done, at most this long. Only handlers that
-    /// run in this process are waited for; from inside a handler, and for an event that is delayed, nothing is.
+    /// Publishes an event and waits until the sync handlers that want it are done, at most this long. From inside a handler,
+    /// for an event that is delayed and for one that was published before (by its key) nothing is waited for. Where several
+    /// processes share the work, what another one runs is not heard of: the wait takes its whole time and ends as pending.
     pub async fn publish_and_wait(&self, event: NewEvent, wait_max: Duration) -> Result<Waited, Error> {
         let entry = event.check()?;
         let answers = self.append(vec![entry.clone()]).await?;
@@ -34,15 +33,10 @@ impl Ensue {
         let Some(deliveries) = deliveries.filter(|_| !in_handler()) else { return Vec::new() };
         let deadline = tokio::time::Instant::now() + wait_max;
         let mut late: Vec<GroupName> = Vec::new();
-        for (spec, progress) in deliveries.sync_handlers() {
+        for (spec, subscription, progress) in deliveries.sync_handlers() {
             for (entry, answer) in entries.iter().zip(answers) {
                 let Some(event) = logged(entry, answer) else { continue };
-                let is_wanted = entry.to.is_none()
-                    && spec.topic.as_ref().is_none_or(|topic| event.topic.is_under(topic))
-                    && spec.condition.as_ref().is_none_or(|condition| {
-                        let view = SubscriptionView::new(Uuid::nil(), spec.key.as_str(), &spec.params);
-                        condition.matches(&EventView::new(&event), &view).unwrap_or(false)
-                    });
+                let is_wanted = spec.wants(subscription, &event).unwrap_or(false);
                 if !is_wanted || answer.repeated {
                     continue;
                 }

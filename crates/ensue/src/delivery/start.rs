@@ -32,6 +32,7 @@ pub(crate) struct Deliveries {
 /// A handler that runs.
 struct Running {
     spec: Arc<Spec>,
+    subscription: Uuid,
     progress: Option<Arc<Progress>>,
     idle: watch::Receiver<Option<Idle>>,
     worker: AbortHandle,
@@ -92,7 +93,7 @@ impl Deliveries {
             let task = tokio::spawn(worker.run());
             let worker = task.abort_handle();
             workers.push(task);
-            running.push(Running { spec, progress: progress[at].clone(), idle: is_idle, worker });
+            running.push(Running { spec, subscription, progress: progress[at].clone(), idle: is_idle, worker });
         }
         Ok(Self { membership, handlers: running, look, stop, workers: Mutex::new(workers), loops })
     }
@@ -107,10 +108,11 @@ impl Deliveries {
         self.membership.moved();
     }
 
-    /// The handlers that a publish can wait for.
-    pub fn sync_handlers(&self) -> impl Iterator<Item = (&Arc<Spec>, &Arc<Progress>)> {
+    /// The handlers that a publish can wait for, with their subscriptions.
+    pub fn sync_handlers(&self) -> impl Iterator<Item = (&Arc<Spec>, Uuid, &Arc<Progress>)> {
         let is_sync = |handler: &&Running| handler.spec.mode == Mode::Sync;
-        self.handlers.iter().filter(is_sync).filter_map(|handler| Some((&handler.spec, handler.progress.as_ref()?)))
+        let sync = self.handlers.iter().filter(is_sync);
+        sync.filter_map(|handler| Some((&handler.spec, handler.subscription, handler.progress.as_ref()?)))
     }
 
     /// Comes back when every handler has done all there is to do up to this place; what waits for its time waits on.

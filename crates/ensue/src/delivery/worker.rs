@@ -9,7 +9,6 @@ use super::progress::Progress;
 use super::router::{Router, condition_failed};
 use super::settler::Settler;
 use crate::handlers::{Spec, States};
-use ensue_core::condition::{EventView, SubscriptionView};
 use ensue_core::positions::{Acquire, AcquiredSlot, SlotNumber};
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, Seq, StoreError};
@@ -168,17 +167,9 @@ impl Worker {
         Ok(acquired.slots)
     }
 
-    /// Does the handler want this event?
+    /// Does the handler want this event? One for which its condition has no answer it does not get.
     pub fn wants(&self, event: &Event) -> bool {
-        if let Some(to) = event.to {
-            return to == self.subscription;
-        }
-        if self.spec.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
-            return false;
-        }
-        let Some(condition) = &self.spec.condition else { return true };
-        let subscription = SubscriptionView::new(self.subscription, self.spec.key.as_str(), &self.spec.params);
-        condition.matches(&EventView::new(event), &subscription).unwrap_or_else(|failure| {
+        self.spec.wants(self.subscription, event).unwrap_or_else(|failure| {
             condition_failed(self.spec.key.as_str(), event.seq, &failure);
             false
         })

@@ -4,12 +4,13 @@ use super::handler::{BatchHandler, ErasedHandler, Handler, Typed, TypedBatch};
 use crate::Ensue;
 use crate::error::Error;
 use crate::subscription::Subscription;
-use ensue_core::condition::Condition;
+use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
 use ensue_core::{Event, GroupName, Invalid, Json, Payload, Topic};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How many deliveries of one handler run at once, unless told.
 const CONCURRENCY: usize = 8;
@@ -77,6 +78,21 @@ pub(crate) struct Spec {
 
 /// Divides a batch: events with the same text go together.
 pub(crate) type SplitBy = Arc<dyn Fn(&Event) -> String + Send + Sync>;
+
+impl Spec {
+    /// Does the handler want this event? Its subscription is what an event is sent `to`.
+    pub fn wants(&self, subscription: Uuid, event: &Event) -> Result<bool, Failure> {
+        if let Some(to) = event.to {
+            return Ok(to == subscription);
+        }
+        if self.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
+            return Ok(false);
+        }
+        let Some(condition) = &self.condition else { return Ok(true) };
+        let view = SubscriptionView::new(subscription, self.key.as_str(), &self.params);
+        condition.matches(&EventView::new(event), &view)
+    }
+}
 
 /// A handler that is being bound; see [`Ensue::on`](crate::Ensue::on).
 #[must_use = "the handler is bound by `handle`"]
