@@ -35,7 +35,7 @@ const WHERE: &str = "e.payload-%3E%3E'customer'%20%3D%20s.params-%3E%3E'customer
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue bench streams                    # 10,000 clients; raise the limit of open files if need be (ulimit -n)
+  ensue bench streams                    # 10,000 clients; needs as many open files (ulimit -n)
   ensue bench streams --clients 1000")]
 pub struct StreamsArgs {
     /// How many clients
