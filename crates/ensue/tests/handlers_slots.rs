@@ -110,3 +110,29 @@ async fn what_is_given_back_late_finds_an_owner() {
         async || starts.lock().unwrap().iter().filter(|seq| **seq > 60).collect::<HashSet<_>>().len() == 60;
     until("what comes then is started", is_started).await;
 }
+
+/// Processes with different handlers share a database: what only one of them serves is served by it alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_that_nobody_else_claims_are_taken_on() {
+    let (url, _) = fresh_schema("orphans");
+    let (here, there) = (Starts::default(), Starts::default());
+    let other = Ensue::open(&url).await.unwrap();
+    other.on("b").named("h").handle(|_event: Event, _cx: Context| async { Ok(()) }).unwrap();
+    let _other_running = other.start().await.unwrap();
+    let bus = Ensue::open(&url).await.unwrap();
+    bind(&bus, &here);
+    let _running = bus.start().await.unwrap();
+    bus.publish_all((0..100).map(|n| event(&format!("o{n}"))).collect()).await.unwrap();
+    until("all are handled by the one that can", async || here.lock().unwrap().len() >= 100).await;
+    // Another one that can comes: it gets its share.
+    let too = Ensue::open(&url).await.unwrap();
+    bind(&too, &there);
+    let _running_too = too.start().await.unwrap();
+    until("both have slots", async || owners(&bus).await == 2 && free_slots(&bus).await == 0).await;
+    bus.publish_all((0..100).map(|n| event(&format!("o{n}"))).collect()).await.unwrap();
+    until("all are handled", async || {
+        let seqs: HashSet<Seq> = here.lock().unwrap().iter().chain(there.lock().unwrap().iter()).copied().collect();
+        seqs.len() == 200
+    })
+    .await;
+}

@@ -275,7 +275,7 @@ impl<'w> Life<'w> {
         match ending {
             Ending::Stop => Ok(End::Stopped),
             Ending::HandOver => {
-                let wanted = self.worker.membership.wanted(self.worker.slots_total);
+                let wanted = self.worker.wanted();
                 let owned = self.slots.iter().map(|slot| slot.slot);
                 let others: Vec<SlotNumber> = owned.filter(|slot| !wanted.contains(slot)).collect();
                 let (member, group) = (self.worker.membership.member.id, &self.worker.spec.key);

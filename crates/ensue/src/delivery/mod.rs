@@ -20,6 +20,7 @@
 //! | What comes by the clock? | `ticks.rs` |
 //! | What has happened to its slots and lanes? | `ownership.rs` |
 //! | Which slots are this process's? | `member.rs` |
+//! | Which slots does nobody claim? | `orphans.rs` |
 //! | How far is a handler, for those who wait for it? | `progress.rs` |
 //! | How does one wait for handlers, or bring something back? | `asking.rs` |
 //! | What became of an event, and how do the handlers stand? | `audit.rs` |
@@ -37,6 +38,7 @@ mod intake;
 mod lanes;
 mod life;
 mod member;
+mod orphans;
 mod ownership;
 mod pending;
 mod progress;

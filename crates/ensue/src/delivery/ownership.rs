@@ -24,13 +24,16 @@ impl Life<'_> {
         if only_asked {
             return Ok(false);
         }
+        if self.view.members != seen.members {
+            self.worker.orphans.forget();
+        }
         let owned: Vec<SlotNumber> = self.slots.iter().map(|slot| slot.slot).collect();
         let has = self.worker.acquire(&owned).await?;
         let fences = |slots: &[AcquiredSlot]| slots.iter().map(|slot| (slot.slot, slot.fence)).collect::<Vec<_>>();
         if fences(&has) != fences(&self.slots) {
             return Ok(true);
         }
-        let wanted = self.worker.membership.wanted(self.worker.slots_total);
+        let wanted = self.worker.wanted();
         if self.ending.is_none() && owned.iter().any(|slot| !wanted.contains(slot)) {
             (self.ending, self.ending_since) = (Some(Ending::HandOver), Instant::now());
         }
@@ -43,7 +46,10 @@ impl Life<'_> {
             return Ok(());
         }
         self.slots_looked = Instant::now();
-        let wanted = self.worker.membership.wanted(self.worker.slots_total);
+        if self.slots.len() < usize::from(self.worker.slots_total) {
+            self.worker.look_for_orphans().await?;
+        }
+        let wanted = self.worker.wanted();
         let is_owned = |slot: &SlotNumber| self.slots.iter().any(|owned| owned.slot == *slot);
         let missing: Vec<SlotNumber> = wanted.into_iter().filter(|slot| !is_owned(slot)).collect();
         if !missing.is_empty() && !self.worker.acquire(&missing).await?.is_empty() {

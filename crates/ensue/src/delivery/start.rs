@@ -1,6 +1,7 @@
 //! How is it all started and stopped?
 
 use super::member::Membership;
+use super::orphans::Orphans;
 use super::progress::Progress;
 use super::router::Router;
 use super::settler::Settler;
@@ -83,6 +84,7 @@ impl Deliveries {
                 membership: membership.clone(),
                 states: inner.states.clone(),
                 counters: Counters::of(spec.key.as_str()),
+                orphans: Orphans::default(),
                 progress: progress[at].clone(),
                 parents,
                 wake,

@@ -5,6 +5,7 @@
 
 use super::life::{End, Life};
 use super::member::{Membership, View};
+use super::orphans::Orphans;
 use super::progress::Progress;
 use super::router::{Router, condition_failed};
 use super::settler::Settler;
@@ -37,6 +38,7 @@ pub(super) struct Worker {
     pub membership: Arc<Membership>,
     pub states: Arc<States>,
     pub counters: Counters,
+    pub orphans: Orphans,
     pub progress: Option<Arc<Progress>>,
     pub parents: Vec<Arc<Progress>>,
     /// Rung by the mailbox and by parents.
@@ -109,7 +111,7 @@ impl Worker {
         // Taken again they have new fences: what a life before may still have on its way is not written then.
         let all: Vec<SlotNumber> = (0..self.slots_total).collect();
         self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
-        let wanted = self.membership.wanted(self.slots_total);
+        let wanted = self.wanted();
         let acquired = if wanted.is_empty() { Ok(Vec::new()) } else { self.acquire(&wanted).await };
         let acquired = match acquired {
             Ok(acquired) if !acquired.is_empty() => acquired,
@@ -135,6 +137,7 @@ impl Worker {
     ) -> Result<End, StoreError> {
         let (mut stop, mut look) = (self.stop.clone(), self.look.clone());
         let seen = *look.borrow_and_update();
+        let seen_view = view.borrow().clone();
         self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
         acquired?;
         // When one of them goes, this is heard of; a lease may also just pass.
@@ -144,7 +147,22 @@ impl Worker {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             () = stopped(&mut stop) => return Ok(End::Stopped),
         }
+        if *view.borrow() != seen_view {
+            self.orphans.forget();
+        }
+        self.look_for_orphans().await?;
         Ok(End::Again)
+    }
+
+    /// The slots that should be this worker's.
+    pub fn wanted(&self) -> Vec<SlotNumber> {
+        self.orphans.beside(&self.membership, self.slots_total)
+    }
+
+    /// Looks for slots that nobody claims; are there new ones?
+    pub async fn look_for_orphans(&self) -> Result<bool, StoreError> {
+        let Some(group) = self.store.group(&self.spec.key).await? else { return Ok(false) };
+        Ok(self.orphans.look(&group, self.membership.now().await?))
     }
 
     pub async fn acquire(&self, slots: &[SlotNumber]) -> Result<Vec<AcquiredSlot>, StoreError> {
