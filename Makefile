@@ -24,4 +24,4 @@ bench: ## Prints figures beside the raw limits of the same run: append, http, ma
 crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines
 	bash scripts/prepare.sh
 	ENSUE_KILLS=$(KILLS) cargo run --quiet -p ensue-conformance --bin with-postgres -- \
-		cargo test -p ensue-server --test 'crash_*' -- --nocapture --test-threads 1
+		cargo test -p ensue-server --test crash -- --nocapture --test-threads 1

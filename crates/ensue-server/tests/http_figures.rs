@@ -1,5 +1,6 @@
 //! Figures at /metrics. They are the process's, so everything here is one test.
 
+#[path = "http/support/mod.rs"]
 mod http_support;
 use http_support::Server;
 

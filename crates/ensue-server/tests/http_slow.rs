@@ -1,6 +1,8 @@
 //! S4: clients that are slow, stalled or many hold up nobody else, and are told why they are given up.
 
+#[path = "http/support/mod.rs"]
 mod http_support;
+
 use ensue::{Ensue, NewEvent};
 use ensue_server::http::{ConnectionLimits, Patience};
 use ensue_server::{HttpOptions, router_with};

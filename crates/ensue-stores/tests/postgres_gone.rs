@@ -2,6 +2,7 @@
 
 #![cfg(feature = "postgres")]
 
+#[path = "postgres/support/mod.rs"]
 mod postgres_support;
 
 use ensue_core::store::SharedStore;

@@ -1,0 +1,11 @@
+//! The program as a user runs it.
+
+mod audit;
+mod client;
+mod group;
+mod handlers;
+mod list;
+mod serve;
+mod settings;
+mod support;
+mod tail;

@@ -1,0 +1,8 @@
+//! The program killed and starved: what it acknowledged is still there.
+
+#[path = "../cli/support/mod.rs"]
+mod cli_support;
+mod disk;
+mod postgres;
+mod sqlite;
+mod support;

@@ -1,0 +1,57 @@
+//! The Postgres engine does what every engine must do.
+
+use async_trait::async_trait;
+use ensue_conformance::postgres::fresh_schema;
+use ensue_conformance::{Clock, Factory, Place, random, random_positions};
+use ensue_core::store::SharedStore;
+use ensue_stores::postgres::{PostgresOptions, PostgresStore};
+use std::sync::Arc;
+
+/// Makes a schema for each store, on the server of the run.
+struct OnPostgres {
+    partition_rows: u64,
+}
+
+/// Partitions that the large behaviours cross, and the others do not.
+const ORDINARY: OnPostgres = OnPostgres { partition_rows: 5_000 };
+/// Partitions that are made, passed and forgotten all the time. (H38: everything is forgotten, the newest one is empty.)
+const TINY: OnPostgres = OnPostgres { partition_rows: 7 };
+
+struct InSchema {
+    url: String,
+    partition_rows: u64,
+}
+
+#[async_trait]
+impl Factory for OnPostgres {
+    async fn make(&self) -> Box<dyn Place> {
+        Box::new(InSchema { url: fresh_schema("conformance").0, partition_rows: self.partition_rows })
+    }
+}
+
+#[async_trait]
+impl Place for InSchema {
+    async fn open(&self, clock: Clock) -> SharedStore {
+        let partition_rows = self.partition_rows;
+        let options = PostgresOptions { clock: Some(clock), partition_rows, ..PostgresOptions::default() };
+        Arc::new(PostgresStore::open(&self.url, options).await.expect("the store opens"))
+    }
+}
+
+ensue_conformance::conformance_tests!(ORDINARY);
+
+#[test]
+fn random_calls_have_the_answers_of_the_model() {
+    random::compare(&ORDINARY, 24);
+}
+
+#[test]
+fn random_calls_across_partitions_have_the_answers_of_the_model() {
+    random::compare(&TINY, 24);
+}
+
+/// The same about groups: leases pass, owners take over from each other, subscriptions expire.
+#[test]
+fn random_calls_about_groups_have_the_answers_of_the_model() {
+    random_positions::compare(&ORDINARY, 24);
+}

@@ -1,0 +1,126 @@
+//! Opening a log: by many at once, by those who may only look, and by those who may not.
+
+use crate::support::{Log, connect, on, whole_log};
+use ensue_conformance::postgres::shared_url;
+use ensue_core::{EventId, StoreError};
+use ensue_stores::postgres::{PostgresOptions, PostgresStore};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+fn quick() -> PostgresOptions {
+    PostgresOptions { unavailable_after: Duration::from_secs(2), ..PostgresOptions::default() }
+}
+
+async fn refusal(url: &str, options: PostgresOptions) -> StoreError {
+    match PostgresStore::open(url, options).await {
+        Ok(_) => panic!("it opens"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn eight_nodes_that_open_a_new_schema_at_once_all_succeed() {
+    let log = Log::new().await;
+    let mut nodes = JoinSet::new();
+    for _ in 0..8 {
+        let url = log.url.clone();
+        nodes.spawn(async move { PostgresStore::open(&url, PostgresOptions::default()).await });
+    }
+    for node in nodes.join_all().await {
+        node.expect("each of them opens").close_now().await;
+    }
+    assert_eq!(log.number("SELECT count(*) - max(version) FROM LOG.schema_version").await, 0, "each migration once");
+    assert_eq!(log.number("SELECT count(*) FROM LOG.partitions").await, 3);
+}
+
+/// So that a test that holds a concrete store can end it.
+trait CloseNow {
+    async fn close_now(self);
+}
+
+impl CloseNow for PostgresStore {
+    async fn close_now(self) {
+        ensue_core::Store::close(&self).await;
+    }
+}
+
+#[tokio::test]
+async fn a_schema_of_a_newer_program_is_refused() {
+    let log = Log::new().await;
+    log.open().await.close().await;
+    log.run("INSERT INTO LOG.schema_version (version) VALUES (999)").await;
+    match refusal(&log.url, quick()).await {
+        StoreError::Schema(text) => assert!(text.contains("version 999") && text.contains("newer"), "{text}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_schema_with_other_tables_in_it_is_refused_and_left_as_it_was() {
+    let log = Log::new().await;
+    log.run("CREATE SCHEMA LOG; CREATE TABLE LOG.events (mine int)").await;
+    assert!(matches!(refusal(&log.url, quick()).await, StoreError::Schema(_)));
+    assert_eq!(log.number("SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG'").await, 1);
+}
+
+#[tokio::test]
+async fn a_read_only_open_changes_nothing() {
+    let log = Log::new().await;
+    let read_only = PostgresOptions { read_only: true, ..quick() };
+    assert!(matches!(refusal(&log.url, read_only.clone()).await, StoreError::Schema(_)));
+    assert_eq!(log.number("SELECT count(*) FROM pg_namespace WHERE nspname = 'LOG'").await, 0);
+
+    let writer = log.open().await;
+    writer.append(on("o")).await.unwrap();
+    let reader = log.open_with(read_only).await;
+    assert_eq!(whole_log(&reader).await.len(), 1);
+    let nobody = EventId(uuid::Uuid::nil());
+    let unsupported = |error: StoreError| assert!(matches!(error, StoreError::Unsupported(_)), "{error}");
+    unsupported(reader.append(on("o")).await.unwrap_err());
+    unsupported(reader.trim(2, 10).await.unwrap_err());
+    unsupported(reader.release_due(10).await.unwrap_err());
+    unsupported(reader.purge_keys(10).await.unwrap_err());
+    unsupported(reader.cancel(nobody).await.unwrap_err());
+    assert_eq!(whole_log(&reader).await.len(), 1);
+}
+
+#[tokio::test]
+async fn any_name_may_be_a_schema() {
+    let log = Log::new().await;
+    for odd in ["with%20blank", "Quote%22d", "it's", "%24body%24", "per%25cent%25I", "{schema_text}", "größe"] {
+        let url = format!("{}?schema={odd}{:08x}", shared_url(), rand::random::<u32>());
+        let options = PostgresOptions { partition_rows: 3, ..quick() };
+        let store = PostgresStore::open(&url, options).await.unwrap_or_else(|error| panic!("{odd}: {error}"));
+        let store: ensue_core::store::SharedStore = std::sync::Arc::new(store);
+        for _ in 0..10 {
+            store.append(on("o")).await.unwrap();
+        }
+        store.trim(5, 10).await.unwrap();
+        assert_eq!(whole_log(&store).await.len(), 6, "{odd}");
+        store.close().await;
+    }
+    drop(log);
+}
+
+/// S7: a canary in the place of the password is in none of the messages.
+#[tokio::test]
+async fn errors_say_what_to_do_and_never_tell_the_password() {
+    let admin = connect(&shared_url()).await;
+    let role = format!("nobody_{:08x}", rand::random::<u32>());
+    admin.batch_execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'canary'")).await.unwrap();
+    let authority = shared_url().split_once("://").unwrap().1.split_once('/').unwrap().0.to_string();
+    let host = authority.rsplit_once('@').map_or(authority.clone(), |(_, host)| host.to_string());
+    let told = |error: StoreError, words: &str| {
+        let text = error.to_string();
+        assert!(text.contains(words), "`{words}` is not in: {text}");
+        assert!(!text.contains("canary"), "{text}");
+    };
+    let user = format!("postgres://{role}:canary@{host}");
+    told(refusal(&format!("{user}/postgres?schema=forbidden_{role}"), quick()).await, "GRANT CREATE ON DATABASE");
+    told(refusal(&format!("{user}/no_such_database"), quick()).await, "createdb");
+    told(refusal("postgres://u:canary@127.0.0.1:1/db", quick()).await, "is the server running");
+    told(refusal("postgres://u:canary@127.0.0.1:port/db", quick()).await, "postgres://USER:PASSWORD@HOST:PORT");
+    told(refusal(&format!("{user}/postgres?sslmode=require"), quick()).await, "sslmode");
+    let missing = format!("{user}/postgres?sslmode=verify-full&sslrootcert=/no/such/file");
+    told(refusal(&missing, quick()).await, "sslrootcert");
+}

@@ -1,0 +1,148 @@
+//! Partitions come before they are needed and go when nobody looks.
+
+use crate::support::{Log, WAIT_MAX, on, whole_log};
+use ensue_conformance::suite::checked;
+use ensue_core::store::SharedStore;
+use ensue_core::{NewEvent, StoreError, Timestamp};
+use ensue_stores::clock::ManualClock;
+use ensue_stores::postgres::PostgresOptions;
+use std::time::Duration;
+
+const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.events'::regclass";
+const TABLES: &str = "SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG' AND tablename LIKE 'events_p%'";
+
+async fn small(log: &Log) -> SharedStore {
+    log.open_with(PostgresOptions { partition_rows: 10, ..PostgresOptions::default() }).await
+}
+
+#[tokio::test]
+async fn partitions_roll_over_and_at_least_two_are_ahead() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    assert_eq!(log.number(ATTACHED).await, 3);
+    for _ in 0..95 {
+        store.append(on("o")).await.unwrap();
+    }
+    whole_log(&store).await;
+    // 95 events are in the tenth partition; two more are ahead as soon as the background task is done.
+    log.until("SELECT (max(to_seq) >= 121)::int::bigint FROM LOG.partitions", 1).await;
+    assert_eq!(log.number("SELECT count(*) FROM ONLY LOG.events").await, 0);
+}
+
+/// A batch larger than all partitions that are there: the append makes what it lacks.
+#[tokio::test]
+async fn an_append_that_finds_no_partition_makes_one() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    log.run("ALTER TABLE LOG.events DETACH PARTITION LOG.events_p11; DROP TABLE LOG.events_p11").await;
+    log.run("ALTER TABLE LOG.events DETACH PARTITION LOG.events_p21; DROP TABLE LOG.events_p21").await;
+    log.run("DELETE FROM LOG.partitions WHERE from_seq > 1").await;
+    let answers = store.append(checked(vec![NewEvent::new("t").object("o"); 25])).await.unwrap();
+    assert_eq!(answers[24].seq, Some(25));
+    whole_log(&store).await;
+}
+
+/// The server says what it says for want of a partition, and making them does not help.
+#[tokio::test]
+async fn a_release_that_no_partition_helps_says_so() {
+    let log = Log::new().await;
+    let clock = ManualClock::at(Timestamp::from_second(1_800_000_000).unwrap());
+    let store = log.open_with(PostgresOptions { clock: Some(clock.clock()), ..PostgresOptions::default() }).await;
+    let due = Timestamp::from_second(1_800_000_001).unwrap();
+    store.append(checked(vec![NewEvent::new("never").not_before(due)])).await.unwrap();
+    log.run("ALTER TABLE LOG.events ADD CHECK (topic <> 'never')").await;
+    clock.advance_millis(1_000);
+    let released = tokio::time::timeout(WAIT_MAX, store.release_due(10)).await.expect("it ends");
+    assert!(matches!(released, Err(StoreError::Engine(_))), "{released:?}");
+}
+
+/// The size of partitions is changed: the new ones begin where the old ones end.
+#[tokio::test]
+async fn another_size_goes_on_where_the_last_partition_ends() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    store.append(checked(vec![NewEvent::new("t"); 15])).await.unwrap();
+    store.close().await;
+    let store = log.open_with(PostgresOptions { partition_rows: 7, ..PostgresOptions::default() }).await;
+    for _ in 0..40 {
+        store.append(on("o")).await.unwrap();
+    }
+    assert_eq!(whole_log(&store).await.len(), 55);
+    log.until("SELECT count(*) FROM (SELECT from_seq - lag(to_seq) OVER (ORDER BY from_seq) AS gap FROM LOG.partitions) g WHERE gap <> 0", 0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_trim_drops_partitions_that_are_wholly_forgotten() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    for _ in 0..35 {
+        store.append(on("o")).await.unwrap();
+    }
+    log.until("SELECT (max(to_seq) >= 61)::int::bigint FROM LOG.partitions", 1).await;
+    let before = log.number(TABLES).await;
+    store.trim(25, 1_000).await.unwrap();
+    assert_eq!(log.number(TABLES).await, before - 2);
+    assert_eq!(log.number("SELECT min(seq) FROM LOG.events").await, 21);
+    assert_eq!(whole_log(&store).await[0].seq, 25);
+}
+
+/// Somebody reads for minutes and holds ACCESS SHARE on the log. A DROP that waited for him would stop every publish
+/// behind it.
+#[tokio::test]
+async fn a_held_read_lock_stops_neither_trim_nor_publish() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    for _ in 0..35 {
+        store.append(on("o")).await.unwrap();
+    }
+    log.until("SELECT (max(to_seq) >= 61)::int::bigint FROM LOG.partitions", 1).await;
+    let before = log.number(TABLES).await;
+    log.hold("LOCK TABLE LOG.events IN ACCESS SHARE MODE").await;
+    let calls = async {
+        assert_eq!(store.trim(31, 1_000).await.unwrap().first, 31);
+        // New partitions are attached under the reader's eyes.
+        for _ in 0..60 {
+            store.append(on("o")).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), calls).await.expect("neither waits for the reader");
+    assert_eq!(whole_log(&store).await.len(), 65);
+    log.let_go().await;
+    assert!(log.number(TABLES).await >= before, "nothing was dropped meanwhile");
+    store.trim(31, 1_000).await.unwrap();
+    assert_eq!(log.number("SELECT min(from_seq) FROM LOG.partitions").await, 31);
+}
+
+/// H38: retention forgets everything and the files are gone, the process restarts: numbers and times go on.
+#[tokio::test]
+async fn an_emptied_log_goes_on_where_it_was() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    for _ in 0..20 {
+        store.append(on("o")).await.unwrap();
+    }
+    let newest = store.event(20).await.unwrap().unwrap().recorded_at;
+    let bounds = store.trim(u64::MAX, usize::MAX).await.unwrap();
+    assert_eq!((bounds.first, bounds.last), (21, 20));
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 0);
+    store.close().await;
+    let store = small(&log).await;
+    assert_eq!(store.bounds().await.unwrap(), bounds);
+    let next = store.append(on("o")).await.unwrap()[0];
+    assert_eq!((next.seq, next.prev), (Some(21), None));
+    assert!(store.event(21).await.unwrap().unwrap().recorded_at >= newest);
+}
+
+/// H38: the newest partitions are empty when the process restarts.
+#[tokio::test]
+async fn empty_newest_partitions_do_not_restart_the_numbers() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    store.append(checked(vec![NewEvent::new("t").object("o"); 10])).await.unwrap();
+    store.close().await;
+    let store = small(&log).await;
+    assert_eq!(store.bounds().await.unwrap().last, 10);
+    let next = store.append(on("o")).await.unwrap()[0];
+    assert_eq!((next.seq, next.prev), (Some(11), Some(10)));
+}

@@ -1,0 +1,11 @@
+//! The embedded engine beyond what every engine must do.
+
+#![cfg(feature = "sqlite")]
+
+mod conformance;
+mod crash;
+mod disk;
+mod positions;
+mod runtime;
+mod transaction;
+mod writer;

@@ -1,0 +1,10 @@
+//! The bus without handlers: publishing, streams, transactions, groups, upkeep.
+
+mod conditions;
+mod failover;
+mod failover_postgres;
+mod retention_groups;
+mod runtimes;
+mod stream;
+mod transaction;
+mod upkeep;
