@@ -9,12 +9,15 @@
 //! | What may a topic or an object be called? | [`key`] |
 //! | What is an event, before and after it is logged? | [`event`] |
 //! | Is this JSON one that every engine can keep? | [`json`], `json_scan` |
+//! | Which text can every engine keep? | [`text`] |
 //! | How does an id tell its time? | [`id`] |
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
 //! | Is this log whole? | [`chain`] |
 //! | Which events does a reader want? | [`filter`] |
 //! | May a receiver apply this event now? | [`sequencer`] |
 //! | What happens to a delivery? | [`handling`] |
+//! | What can become of a job? | [`jobs`] |
+//! | Who may not run now? | [`rules`] |
 //! | Where does an engine read the time? | [`clock`] |
 //! | Does this subscription want this event? | [`condition`] |
 //! | Which of a million subscriptions want this event? | [`matching`] |
@@ -32,6 +35,7 @@ pub mod event;
 pub mod filter;
 pub mod handling;
 pub mod id;
+pub mod jobs;
 pub mod json;
 mod json_scan;
 pub mod key;
@@ -41,16 +45,20 @@ pub mod positions;
 pub mod recent;
 pub mod retention;
 pub mod room;
+pub mod rules;
 pub mod sequencer;
 pub mod store;
+pub mod text;
 
 pub use error::{Invalid, StoreError};
 pub use event::{Appended, Entry, Event, Fact, Found, NewEvent, Payload, Pending, Seq};
 pub use filter::Filter;
 pub use id::EventId;
 pub use jiff::Timestamp;
+pub use jobs::Jobs;
 pub use json::Json;
 pub use key::{GroupName, IdempotencyKey, ObjectKey, Topic};
 pub use positions::Positions;
+pub use rules::Rules;
 pub use sequencer::Sequencer;
 pub use store::Store;

@@ -1,0 +1,302 @@
+//! What must an engine keep of work that is to be done once?
+//!
+//! The third part of the port: jobs, from being sent to being over. Every change that must be atomic is one verb; what a
+//! worker writes is written under the fence of its claim, and a fence that is no longer the newest changes nothing. Times
+//! are the store's clock's, as it is.
+//!
+//! | question | file |
+//! |---|---|
+//! | What is a job? | [`job`] |
+//! | What can become of it? | [`lifecycle`] |
+//! | Which job of a lane is next? | [`lane`] |
+//! | Which events does Ensue itself publish? | [`notices`] |
+
+pub mod job;
+pub mod lane;
+pub mod lifecycle;
+pub mod notices;
+
+pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};
+pub use lifecycle::{Input, JobEnd, JobState};
+
+use crate::error::StoreError;
+use crate::event::{Appended, Entry};
+use crate::json::Json;
+use crate::key::{GroupName, ObjectKey};
+use crate::positions::Fence;
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+
+/// What came of sending a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The job's id: its own, or that of the live one with the same `unique_key`.
+    pub id: JobId,
+    /// Was it made by this call?
+    pub is_new: bool,
+    /// Where it stands now.
+    pub state: JobState,
+}
+
+/// Somebody who wants jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Of these handlers, and how many of each at most.
+    pub handlers: Vec<(GroupName, usize)>,
+    /// How many in all at most.
+    pub limit: usize,
+    /// How long the claim lasts unless it is renewed.
+    pub lease: SignedDuration,
+    /// Who wants them.
+    pub worker: String,
+}
+
+/// A job that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Which.
+    pub id: JobId,
+    /// Under which fence.
+    pub fence: Fence,
+}
+
+/// What a worker hears when it renews a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobRenewed {
+    /// Until when it has the job now.
+    pub lease_until: Timestamp,
+    /// Is it to stop?
+    pub cancel: bool,
+}
+
+/// What a worker writes about a job that it has: all of it or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobChange {
+    /// Which job, under which fence.
+    pub held: Held,
+    /// How the attempt ended.
+    pub end: JobEnd,
+    /// What its handler made of it.
+    pub result: Option<Json>,
+    /// What it said; the store numbers the lines.
+    pub lines: Vec<JobLine>,
+    /// Events to publish.
+    pub events: Vec<Entry>,
+    /// Jobs to send.
+    pub jobs: Vec<NewJob>,
+}
+
+impl JobChange {
+    /// Nothing but the end.
+    pub fn new(held: Held, end: JobEnd) -> Self {
+        Self { held, end, result: None, lines: Vec::new(), events: Vec::new(), jobs: Vec::new() }
+    }
+}
+
+/// What came of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobSettled {
+    /// It is on disk.
+    Done {
+        /// Where the job stands now.
+        state: JobState,
+        /// What it published.
+        events: Vec<Appended>,
+        /// What it sent.
+        jobs: Vec<Enqueued>,
+    },
+    /// The job is somebody else's, or over: nothing of this change was written.
+    LeaseLost,
+    /// Its events or jobs cannot be taken: nothing of this change was written.
+    Refused(StoreError),
+}
+
+/// What somebody wants of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Steer {
+    /// That it does not run, or stops.
+    Cancel,
+    /// That it runs now.
+    Retry,
+    /// That its lane goes on without it.
+    Skip,
+}
+
+impl Steer {
+    /// The input that it is.
+    pub fn input(self) -> Input {
+        match self {
+            Self::Cancel => Input::Cancel,
+            Self::Retry => Input::Retry,
+            Self::Skip => Input::Skip,
+        }
+    }
+}
+
+/// What came of steering a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Steered {
+    /// It was done; the job as it is now.
+    Done(Box<Job>),
+    /// Its state does not allow it; the job as it is, and what to do instead.
+    Refused(Box<Job>, &'static str),
+    /// There is no such job.
+    Unknown,
+}
+
+/// What looking after time found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Woken {
+    /// How many jobs whose time had come wait no longer for it.
+    pub count: usize,
+    /// Jobs whose lease has passed, the earliest first: whoever looks settles them with [`lifecycle::expired`].
+    pub expired: Vec<Job>,
+    /// When to look again: the next job that is due or whose lease passes, by the store's clock.
+    pub next_due: Option<Timestamp>,
+}
+
+/// Which jobs to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobQuery {
+    /// In one of these states; in any if it is empty.
+    pub states: Vec<JobState>,
+    /// Of this handler and those below it.
+    pub handler: Option<GroupName>,
+    /// Of this object.
+    pub object: Option<ObjectKey>,
+    /// After this one; from the first if there is none.
+    pub after: Option<JobNumber>,
+}
+
+impl JobQuery {
+    /// Is it one of these, wherever it begins?
+    pub fn matches(&self, state: JobState, handler: &GroupName, object: Option<&ObjectKey>) -> bool {
+        (self.states.is_empty() || self.states.contains(&state))
+            && self.handler.as_ref().is_none_or(|prefix| crate::key::is_under(prefix.as_str(), handler.as_str()))
+            && self.object.as_ref().is_none_or(|wanted| object == Some(wanted))
+    }
+}
+
+/// How far one look at jobs goes before it answers with what it has.
+pub const JOB_SCAN_MAX: usize = 10_000;
+
+/// A page of jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobPage {
+    /// By number. May be empty although more would follow: the scan is bounded by [`JOB_SCAN_MAX`], and by
+    /// [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX) bytes of payload (but always one job).
+    pub jobs: Vec<Job>,
+    /// The `after` of the next page; none if there is nothing behind this one.
+    pub next: Option<JobNumber>,
+}
+
+/// How many jobs of a handler are in a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCount {
+    /// The handler.
+    pub handler: GroupName,
+    /// The state.
+    pub state: JobState,
+    /// How many.
+    pub count: u64,
+}
+
+/// Somebody runs the jobs of a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Of this handler.
+    pub handler: GroupName,
+    /// Was said last to be so until then.
+    pub until: Timestamp,
+}
+
+/// Jobs and all that is known of them, durably.
+#[async_trait]
+#[allow(unused_variables)]
+pub trait Jobs: Send + Sync + 'static {
+    /// Sends jobs: all of them in this order, or none. One whose handler has a live job with the same `unique_key` is not
+    /// made again, and answers that one's id; also within one call. At most [`job::JOBS_MAX`].
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Takes available jobs, the highest priority first and the oldest turn inside it, over all handlers asked for. What a
+    /// rule holds at this moment is not taken. Counts their attempts and raises their fences. Answers in the order in which
+    /// they are to run.
+    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Renews claims; none for one that is lost.
+    async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Writes how attempts ended, in one commit; an answer for each, in the same order. A job that is over leaves its lane,
+    /// unless it died and [holds it](lifecycle::holds_lane); with [`OnExhausted::DeadLetterObject`] its death is that of all
+    /// that wait in its lane at that moment.
+    ///
+    /// [`OnExhausted::DeadLetterObject`]: crate::handling::OnExhausted::DeadLetterObject
+    async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Writes what a running job says; false if it is somebody else's, or over.
+    async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Lets jobs go on whose time has come, the earliest first, and finds those whose lease has passed: at most `limit` of
+    /// each.
+    async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Does to each job what is wanted, in one commit; an answer for each, in the same order. A dead job that is retried
+    /// begins its attempts anew, is marked, and runs next in its lane.
+    async fn steer(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// A job.
+    async fn job(&self, id: JobId) -> Result<Option<Job>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Jobs by number: at most `limit` of them.
+    async fn jobs(&self, query: JobQuery, limit: usize) -> Result<JobPage, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// The job that goes before this one in its lane: the one that runs, or else the one with the smallest turn below its
+    /// own. None if nothing does, or it is in no lane.
+    async fn predecessor(&self, id: JobId) -> Result<Option<Job>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// What a job said, by line, after this one: at most `limit` lines.
+    async fn job_lines(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<JobLine>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// How many jobs there are, by handler and state; those that are over are not counted.
+    async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Notes that somebody runs the jobs of these handlers, and will for so long.
+    async fn serve_jobs(&self, handlers: &[GroupName], lease: SignedDuration) -> Result<(), StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Who was said to run jobs, by handler, also where the time has passed.
+    async fn job_servers(&self) -> Result<Vec<Server>, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+
+    /// Forgets up to `limit` jobs that are over and hold no lane, with what they said: those that ended before `before`,
+    /// and the oldest beyond `keep`. Answers how many.
+    async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        Err(StoreError::Unsupported("not yet".into()))
+    }
+}
