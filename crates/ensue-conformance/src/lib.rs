@@ -1,8 +1,8 @@
 //! What must any engine do, and how do we know that it does?
 //!
 //! An engine's tests implement [`Factory`] and write one line, [`conformance_tests!`], which makes every behaviour of
-//! the suite a test of its own; [`random::compare`] and [`random_positions::compare`] then look for sequences of calls on
-//! which engine and model differ.
+//! the suite a test of its own; [`random::compare`], [`random_positions::compare`] and [`random_jobs::compare`] then look
+//! for sequences of calls on which engine and model differ.
 //!
 //! ```
 //! use ensue_conformance::model::ModelFactory as MyEngine;
@@ -12,6 +12,7 @@
 //! # fn main() {
 //! ensue_conformance::random::compare(&MyEngine, 16); // in tests of their own, with more
 //! ensue_conformance::random_positions::compare(&MyEngine, 16);
+//! ensue_conformance::random_jobs::compare(&MyEngine, 16);
 //! # }
 //! ```
 //!
@@ -20,7 +21,7 @@
 //! | How does the suite get a store to try? | [`factory`] |
 //! | What does each verb of the port mean? | [`model`] |
 //! | What must every engine do? | [`suite`] |
-//! | Does an engine answer as the model does, whatever it is asked? | [`random`], [`random_positions`] |
+//! | Does an engine answer as the model does, whatever it is asked? | [`random`], [`random_positions`], [`random_jobs`] |
 //! | Was anything lost, doubled, reordered or forked? | [`history`] |
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
@@ -35,6 +36,7 @@ pub mod model;
 pub mod mount;
 pub mod postgres;
 pub mod random;
+pub mod random_jobs;
 pub mod random_positions;
 pub mod suite;
 

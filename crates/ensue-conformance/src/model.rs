@@ -4,16 +4,23 @@
 //! slow and forgets all at the end of the process, and it is easy to see that it is right. Engines are held to it by
 //! [`crate::random`]. It shares no decision with them: it does not use `ensue_core::plan`.
 //!
-//! This file has the log; what is kept of groups is in `known`, the verbs about them in `positions`.
+//! This file has the log; what is kept of groups is in `known`, the verbs about them in `positions`; what is kept of
+//! jobs and rules is in `work`, the verbs about them in `jobs` and `rules`.
 
+mod jobs;
 mod known;
+mod parked;
 mod positions;
+mod rules;
+mod work;
 
 use crate::factory::{Factory, Place};
 use async_trait::async_trait;
 use ensue_core::clock::Clock;
 use ensue_core::event::whole_microseconds;
+use ensue_core::jobs::Job;
 use ensue_core::retention::Bounds;
+use ensue_core::rules::Rule;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Page, Read, Released, SCAN_MAX, SharedStore};
 use ensue_core::{
     Appended, Entry, Event, EventId, Filter, Found, Invalid, ObjectKey, Pending, Seq, Store, StoreError, Timestamp,
@@ -22,6 +29,7 @@ use jiff::SignedDuration;
 use known::Known;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use work::Work;
 
 /// How long a key is remembered.
 const KEY_WINDOW: SignedDuration = SignedDuration::from_hours(24);
@@ -40,6 +48,7 @@ struct State {
     /// How many ids were made.
     ids: u64,
     known: Known,
+    work: Work,
 }
 
 /// What is remembered of a key.
@@ -60,6 +69,7 @@ impl State {
         keys: Vec::new(),
         ids: 0,
         known: Known::EMPTY,
+        work: Work::EMPTY,
     };
 
     /// The time to record at.
@@ -211,6 +221,18 @@ impl Model {
     /// An empty one.
     pub fn new(clock: Clock) -> Self {
         Self { state: Arc::new(Mutex::new(State::EMPTY)), clock, closed: Arc::default() }
+    }
+
+    /// The same store, opened again with another clock.
+    pub fn reopened(&self, clock: Clock) -> Self {
+        Self { state: self.state.clone(), clock, closed: Arc::default() }
+    }
+
+    /// Reaches into what is kept of jobs and rules, to make a model that is wrong.
+    pub fn tamper(&self, change: impl FnOnce(&mut Vec<Job>, &mut Vec<Rule>)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Work { jobs, rules, .. } = &mut state.work;
+        change(jobs, rules);
     }
 
     /// What a failover to a replica that lags behind does: the last `count` events never happened, and their numbers

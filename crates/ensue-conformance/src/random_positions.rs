@@ -107,6 +107,11 @@ enum Step {
         group: usize,
         to: Seq,
     },
+    Replay {
+        group: usize,
+        after: Seq,
+        places: Seq,
+    },
     Subscribe {
         group: usize,
         wants: usize,
@@ -128,9 +133,16 @@ enum Step {
         slots: Vec<u16>,
         go_on_before: Option<usize>,
     },
+    /// With a pulse, or by itself.
     Renew {
         member: usize,
         lease: usize,
+        with_pulse: bool,
+    },
+    Serve {
+        member: usize,
+        lease: usize,
+        groups: Vec<usize>,
     },
     Release {
         member: usize,
@@ -145,6 +157,14 @@ enum Step {
         group: usize,
         lane: usize,
         ask: Ask,
+    },
+    /// From where the lane is parked or stands, those of its events that are there, up to so many places further on.
+    Park {
+        group: usize,
+        lane: usize,
+        places: Seq,
+        /// As if it had been parked otherwise when that was decided.
+        is_late: bool,
     },
     Purge {
         before_secs: i64,
@@ -217,6 +237,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (group(), kind, begin).prop_map(|(group, kind, begin)| Step::Create { group, kind, begin }),
         1 => group().prop_map(|group| Step::Delete { group }),
         1 => (group(), 0..20u64).prop_map(|(group, to)| Step::Seek { group, to }),
+        2 => (group(), 0..12u64, 0..8u64).prop_map(|(group, after, places)| Step::Replay { group, after, places }),
         4 => (group(), 0..4usize, 0..EXPIRIES_MILLIS.len())
             .prop_map(|(group, wants, expiry)| Step::Subscribe { group, wants, expiry }),
         1 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Unsubscribe { group, nth }),
@@ -225,12 +246,17 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(group, member, lease, slots, go_on_before)| {
                 Step::Acquire { group, member, lease, slots, go_on_before }
             }),
-        4 => (member(), lease()).prop_map(|(member, lease)| Step::Renew { member, lease }),
+        4 => (member(), lease(), any::<bool>())
+            .prop_map(|(member, lease, with_pulse)| Step::Renew { member, lease, with_pulse }),
+        3 => (0..MEMBERS / 2, lease(), prop::collection::vec(group(), 0..4))
+            .prop_map(|(member, lease, groups)| Step::Serve { member, lease, groups }),
         2 => (member(), group(), slots()).prop_map(|(member, group, slots)| Step::Release { member, group, slots }),
         1 => member().prop_map(|member| Step::Leave { member }),
         12 => prop::collection::vec(draw(), 1..4).prop_map(Step::Settle),
         3 => (group(), 0..LANES, prop::sample::select(vec![Ask::Retry, Ask::Skip]))
             .prop_map(|(group, lane, ask)| Step::Ask { group, lane, ask }),
+        5 => (group(), 0..LANES, 0..9u64, prop::bool::weighted(0.1))
+            .prop_map(|(group, lane, places, is_late)| Step::Park { group, lane, places, is_late }),
         1 => (0..700i64, prop_oneof![0..6u64, Just(1_000)], 1..5usize)
             .prop_map(|(before_secs, keep, limit)| Step::Purge { before_secs, keep, limit }),
         7 => (prop_oneof![Just(-5), 1..12i64, Just(31), Just(301), Just(700), Just(1_200)], any::<bool>())
@@ -291,7 +317,9 @@ async fn run(factory: &dyn Factory, steps: &[Step]) -> Result<(), String> {
                     clock.advance_millis(DOUBTFUL.as_millis() as i64);
                 }
             }
-            Step::Renew { member, lease } | Step::Acquire { member, lease, .. } => {
+            Step::Renew { member, lease, .. }
+            | Step::Serve { member, lease, .. }
+            | Step::Acquire { member, lease, .. } => {
                 if may_be_forgotten(&model.store, *member, &leases).await {
                     let is_renewal = matches!(steps[index], Step::Renew { .. });
                     if is_renewal {
@@ -326,7 +354,7 @@ async fn run(factory: &dyn Factory, steps: &[Step]) -> Result<(), String> {
 
 impl Step {
     fn may_change_deliveries(&self) -> bool {
-        matches!(self, Step::Settle(_) | Step::Purge { .. } | Step::Delete { .. } | Step::Reopen)
+        matches!(self, Step::Settle(_) | Step::Park { .. } | Step::Purge { .. } | Step::Delete { .. } | Step::Reopen)
     }
 }
 

@@ -22,7 +22,7 @@ pub const EVENT_BYTES_MAX: usize = 1 << 20;
 /// The most events that one publish takes.
 pub const BATCH_MAX: usize = 1_000;
 
-/// A typed payload that knows its topic: `TYPE.ACTION`.
+/// A typed payload that knows its topic: `TYPE.ACTION`. With the crate `ensue` it can be derived.
 ///
 /// ```
 /// #[derive(serde::Serialize, serde::Deserialize)]

@@ -18,6 +18,7 @@
 //! | What happens to a delivery? | [`handling`] |
 //! | What can become of a job? | [`jobs`] |
 //! | Who may not run now? | [`rules`] |
+//! | Why is this not running? | [`explain`] |
 //! | Where does an engine read the time? | [`clock`] |
 //! | Does this subscription want this event? | [`condition`] |
 //! | Which of a million subscriptions want this event? | [`matching`] |
@@ -32,6 +33,7 @@ pub mod clock;
 pub mod condition;
 pub mod error;
 pub mod event;
+pub mod explain;
 pub mod filter;
 pub mod handling;
 pub mod id;

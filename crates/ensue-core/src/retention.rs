@@ -5,9 +5,12 @@
 //!
 //! What a group has not passed stays, however old or large the log is, unless the group is an orphan: nobody has served it
 //! for longer than the owner of the log is willing to wait. What an orphan loses, it is told.
+//!
+//! A lane that stands still does not keep the log: what it needs is parked first
+//! ([`parked`](crate::positions::parked)), up to a bound.
 
 use crate::event::Seq;
-use crate::positions::GroupState;
+use crate::positions::{GroupState, ParkedMax};
 use jiff::{SignedDuration, Timestamp};
 
 /// What the owner of a log wants kept. Nothing set means: everything.
@@ -19,6 +22,8 @@ pub struct Retention {
     pub bytes: Option<u64>,
     /// Keep what a group still needs for so long after it was last served; for ever if there is none.
     pub hold_max: Option<SignedDuration>,
+    /// How much is copied aside for a lane that stands still, before it keeps the log.
+    pub parked_max: ParkedMax,
 }
 
 impl Retention {
@@ -45,6 +50,15 @@ impl Retention {
     ) -> Option<(&'g GroupState, Seq)> {
         let waited_for = groups.into_iter().filter(|group| !self.is_orphan(group, now));
         waited_for.map(|group| (group, group.needs_from())).min_by_key(|(_, needs_from)| *needs_from)
+    }
+
+    /// Lanes that need events before which place are in the way of a trim up to `unwanted_before`? Where a group's own cursor
+    /// keeps the log, nothing is gained by parking what is behind it. None if no lane is in the way.
+    pub fn lanes_in_the_way(&self, groups: &[GroupState], unwanted_before: Seq, now: Timestamp) -> Option<Seq> {
+        let waited_for = || groups.iter().filter(|group| !self.is_orphan(group, now));
+        let before = waited_for().map(|group| group.cursor() + 1).fold(unwanted_before, Seq::min);
+        let is_in_the_way = |group: &GroupState| group.oldest_lane.is_some_and(|needed| needed < before);
+        waited_for().any(is_in_the_way).then_some(before)
     }
 }
 
@@ -93,7 +107,7 @@ mod tests {
 
     #[test]
     fn whichever_of_age_and_size_asks_for_more_wins() {
-        let retention = Retention { age: Some(SignedDuration::from_hours(1)), bytes: Some(50), hold_max: None };
+        let retention = Retention { age: Some(SignedDuration::from_hours(1)), bytes: Some(50), ..Retention::default() };
         assert_eq!(keep_from(&retention, BOUNDS, Some(120), 100), 151);
         assert_eq!(keep_from(&retention, BOUNDS, Some(180), 100), 180);
         assert_eq!(keep_from(&retention, BOUNDS, Some(180), 10), 180);
@@ -109,7 +123,7 @@ mod tests {
     }
 
     fn group(name: &str, cursor: Seq, oldest_lane: Option<Seq>, served_hours_ago: i64) -> GroupState {
-        let slot = SlotState { slot: 0, cursor, fence: 1, vanished: 0, owner: None };
+        let slot = SlotState { slot: 0, cursor, fence: 1, vanished: 0, owner: None, replay: None };
         let served_at = NOW.checked_sub(SignedDuration::from_hours(served_hours_ago)).unwrap();
         GroupState {
             name: GroupName::stored(name),
@@ -139,6 +153,19 @@ mod tests {
         let groups = [group("fast", 190, None, 0), group("slow", 150, None, 1), group("stuck", 180, Some(120), 2)];
         assert_eq!(held(Some(24), &groups[..2]), Some(("slow", 151)));
         assert_eq!(held(Some(24), &groups), Some(("stuck", 120)), "a lane needs its event");
+    }
+
+    #[test]
+    fn lanes_are_in_the_way_only_behind_the_slowest_cursor() {
+        let retention = Retention { hold_max: Some(SignedDuration::from_hours(24)), ..Retention::default() };
+        let in_the_way = |groups: &[GroupState]| retention.lanes_in_the_way(groups, 170, NOW);
+        assert_eq!(in_the_way(&[]), None);
+        assert_eq!(in_the_way(&[group("fast", 190, None, 0), group("later", 190, Some(170), 0)]), None);
+        assert_eq!(in_the_way(&[group("stuck", 190, Some(120), 0)]), Some(170));
+        assert_eq!(in_the_way(&[group("slow", 150, None, 0), group("stuck", 190, Some(120), 0)]), Some(151));
+        assert_eq!(in_the_way(&[group("slow", 110, None, 0), group("stuck", 190, Some(120), 0)]), None);
+        assert_eq!(in_the_way(&[group("slow", 110, None, 25), group("stuck", 190, Some(120), 0)]), Some(170));
+        assert_eq!(in_the_way(&[group("orphan", 190, Some(120), 25)]), None, "nobody waits for it");
     }
 
     #[test]

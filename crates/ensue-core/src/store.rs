@@ -7,12 +7,15 @@ use crate::error::StoreError;
 use crate::event::{Appended, Entry, Event, Found, Pending, Seq};
 use crate::filter::Filter;
 use crate::id::EventId;
+use crate::jobs::Jobs;
 use crate::key::ObjectKey;
-use crate::positions::Positions;
+use crate::positions::{Positions, Renewed};
 use crate::retention::Bounds;
+use crate::rules::Rules;
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// How far one filtered read looks before it answers with what it has.
 pub const SCAN_MAX: u64 = 10_000;
@@ -65,6 +68,27 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// What an idle process hears of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulse {
+    /// The newest place of the log.
+    pub last: Seq,
+    /// The event there; none if there is none, or retention took it.
+    pub newest: Option<EventId>,
+    /// When the next delayed event is due, if any waits.
+    pub next_due: Option<Timestamp>,
+    /// The store's clock.
+    pub now: Timestamp,
+    /// What a member hears; none if the store does not know it (any more), or nobody's lease was to be renewed.
+    pub renewed: Option<Renewed>,
+    /// The version of the rules.
+    pub rules_version: u64,
+    /// Grows when anybody sends jobs; stays where no other process can.
+    pub jobs_sent: u64,
+    /// When the next job is due, or its lease passes; none where no other process can have changed it.
+    pub jobs_due: Option<Timestamp>,
+}
+
 /// A durable, gapless, ordered log of events.
 ///
 /// Wherever time matters (is an event due, has a key's window passed) it is the recording time: the store's clock, but
@@ -73,7 +97,7 @@ pub enum Cancelled {
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
 /// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
-pub trait Store: Positions {
+pub trait Store: Positions + Jobs + Rules {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 
@@ -133,6 +157,20 @@ pub trait Store: Positions {
 
     /// The store's clock.
     async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// What has happened? All that an idle process asks again and again, and what [`Positions::renew`] does for a member, if
+    /// one is given. Where a question is a way to a server and back, an engine asks all of it at once.
+    async fn pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {
+        let renewed = match lease {
+            Some((member, lease)) => self.renew(member, lease).await?,
+            None => None,
+        };
+        let last = self.bounds().await?.last;
+        let newest = self.event(last).await?.map(|event| event.id);
+        let next_due = self.pending(1).await?.first().map(|pending| pending.not_before);
+        let (now, rules_version) = (self.now().await?, self.rules_version().await?);
+        Ok(Pulse { last, newest, next_due, now, renewed, rules_version, jobs_sent: 0, jobs_due: None })
+    }
 
     /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing, [`StoreError::Closed`]
     /// once it was closed; a store that was opened to look only is ready when it can be read. Cheap, and waits for

@@ -50,7 +50,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
 
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
-        tokens: Tokens::of(settings.tokens.iter().map(|token| &token.secret)),
+        tokens: Tokens::named(settings.tokens.iter().map(|token| (&token.name, &token.secret))),
         stop: stop.subscribe(),
         ..HttpOptions::default()
     };

@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p ensue --example held_and_redriven`
 
-use ensue::positions::{Ask, LaneQuery};
-use ensue::{Context, Ensue, Event, HandlerError, NewEvent, OnExhausted, Retry};
+use ensue::positions::Ask;
+use ensue::{Context, Ensue, Event, HandlerError, NewEvent, OnExhausted, Retry, Stuck};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,8 +48,8 @@ pub async fn run() -> Result<Vec<String>, Box<dyn std::error::Error>> {
     }
     bus.drain().await?;
 
-    // What waits for somebody, the oldest first: of all handlers, or of one.
-    let stuck = bus.store().lanes(LaneQuery::Stuck { group: None }, 100).await?;
+    // What waits for somebody, the oldest first.
+    let stuck = bus.stuck(100).await?;
     for row in &stuck {
         let (key, error) = (row.lane.key.to_text(), row.lane.error.as_deref().unwrap_or_default());
         say(format!("{} holds {key} at event {}: {error}", row.group, row.lane.position));
@@ -58,10 +58,10 @@ pub async fn run() -> Result<Vec<String>, Box<dyn std::error::Error>> {
     // Repaired: run it again. `Ask::Skip` would go on without it.
     printer.is_repaired.store(true, Ordering::SeqCst);
     for row in stuck {
-        bus.ask_lane(&row.group, &row.lane.key, Ask::Retry).await?;
+        bus.ask_stuck(&Stuck::from(&row.lane.key), Some(&row.group), Ask::Retry).await?;
     }
     bus.drain().await?;
-    let left = bus.store().lanes(LaneQuery::Stuck { group: None }, 100).await?.len();
+    let left = bus.stuck(100).await?.len();
     say(format!("{left} held"));
 
     running.shutdown(Duration::from_secs(5)).await?;

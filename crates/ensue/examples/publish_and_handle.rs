@@ -8,14 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A fact is a type of your own. Its topic follows from it: `order.paid`.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Fact)]
+#[fact(type = "order", action = "paid")]
 struct OrderPaid {
     total: u32,
-}
-
-impl Fact for OrderPaid {
-    const TYPE: &str = "order";
-    const ACTION: &str = "paid";
 }
 
 /// What handlers share. They find it by its type, so that a handler can be a plain function.

@@ -4,7 +4,9 @@ use crate::delivery::Deliveries;
 use crate::error::Error;
 use crate::groups::WantingCache;
 use crate::handlers::{Binding, Handler, HandlerBuilder, Registry, States, Typed};
+use crate::jobs::{JobLoops, JobOptions, JobsHere};
 use crate::open::{self, Opened, Options};
+use crate::rules::Gate;
 use crate::selection::{self, Selection};
 use crate::stream::{self, EventStream};
 use crate::subscription::Subscription;
@@ -15,6 +17,7 @@ use ensue_core::store::SharedStore;
 use ensue_core::{Appended, NewEvent, Payload, Seq, Store};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// A log of events and everything that follows from it. Cheap to clone: all clones are the same bus.
@@ -30,6 +33,8 @@ pub(crate) struct Inner {
     pub bell: watch::Sender<Seq>,
     /// Rung when an event was delayed, which may be due before the one the timer waits for.
     pub delayed: Notify,
+    /// When the next delayed event is due, as it was last heard.
+    pub due: watch::Sender<Option<Instant>>,
     pub tail: Arc<Tail>,
     /// What this process is called among those that share the store.
     pub member: Uuid,
@@ -37,6 +42,12 @@ pub(crate) struct Inner {
     pub states: Arc<States>,
     /// What runs the handlers, while the bus is started.
     pub deliveries: Mutex<Option<Arc<Deliveries>>>,
+    /// What runs jobs, while the bus is started.
+    pub job_loops: Mutex<Option<Arc<JobLoops>>>,
+    /// What is known of jobs in this process.
+    pub jobs: JobsHere,
+    /// The rules that this process goes by.
+    pub gate: Arc<Gate>,
     /// Who wants what, of the groups that are read from outside.
     pub wanting: WantingCache,
 }
@@ -79,7 +90,7 @@ impl Ensue {
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
-        let (delayed, deliveries) = (Notify::new(), Mutex::new(None));
+        let (delayed, due, deliveries) = (Notify::new(), watch::Sender::new(None), Mutex::new(None));
         let (handlers, states, wanting) = (Registry::default(), Arc::default(), WantingCache::default());
         let member = Uuid::from_u128(rand::random());
         Self {
@@ -88,11 +99,15 @@ impl Ensue {
                 options,
                 bell,
                 delayed,
+                due,
                 tail,
                 member,
                 handlers,
                 states,
                 deliveries,
+                job_loops: Mutex::new(None),
+                jobs: JobsHere::default(),
+                gate: Arc::default(),
                 wanting,
             }),
         }
@@ -159,8 +174,20 @@ impl Ensue {
     }
 
     /// Keeps code under a dotted name, to be bound by it later, as from a config file.
+    ///
+    /// Jobs that are sent to this name are run by it; see [`Emit`](crate::Emit).
     pub fn register<P: Payload>(&self, name: &str, handler: impl Handler<P>) -> Result<(), Error> {
-        Ok(self.inner.handlers.register(name, Arc::new(Typed::new(handler)))?)
+        self.register_with(name, JobOptions::default(), handler)
+    }
+
+    /// Keeps code under a dotted name, and says how jobs that are sent to it are run.
+    pub fn register_with<P: Payload>(
+        &self,
+        name: &str,
+        options: JobOptions,
+        handler: impl Handler<P>,
+    ) -> Result<(), Error> {
+        Ok(self.inner.handlers.register(name, Arc::new(Typed::new(handler)), options)?)
     }
 
     /// Gives handlers a value that they share, found by its type: see [`Context::state`](crate::Context::state).
@@ -174,15 +201,25 @@ impl Ensue {
     pub async fn start(&self) -> Result<Running, Error> {
         self.store().bounds().await?;
         self.inner.handlers.start()?;
-        let deliveries = match Deliveries::start(self).await {
-            Ok(deliveries) => Arc::new(deliveries),
+        match self.start_loops().await {
+            Ok((deliveries, jobs)) => {
+                *self.inner.deliveries() = Some(deliveries.clone());
+                *self.inner.job_loops() = Some(jobs.clone());
+                Ok(Running::start(self.clone(), deliveries, jobs))
+            }
             Err(error) => {
                 self.inner.handlers.stop();
-                return Err(error);
+                Err(error)
             }
-        };
-        *self.inner.deliveries() = Some(deliveries.clone());
-        Ok(Running::start(self.clone(), deliveries))
+        }
+    }
+
+    async fn start_loops(&self) -> Result<(Arc<Deliveries>, Arc<JobLoops>), Error> {
+        // Before anything can start.
+        self.take_over_rules().await?;
+        let deliveries = Arc::new(Deliveries::start(self).await?);
+        let jobs = JobLoops::start(self, deliveries.clone());
+        Ok((deliveries, Arc::new(jobs)))
     }
 
     /// Finishes what was accepted and lets go of the store.
@@ -202,6 +239,10 @@ impl Ensue {
 impl Inner {
     pub fn deliveries(&self) -> MutexGuard<'_, Option<Arc<Deliveries>>> {
         self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn job_loops(&self) -> MutexGuard<'_, Option<Arc<JobLoops>>> {
+        self.job_loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes who waits for these events.

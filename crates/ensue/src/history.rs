@@ -1,13 +1,13 @@
-//! What is kept of what became of deliveries?
+//! What is kept of what became of deliveries and jobs?
 
 use crate::Ensue;
 use ensue_core::{StoreError, Timestamp};
 use jiff::SignedDuration;
 
-/// How many recorded deliveries are forgotten in one commit: short enough to stay out of the way of appends.
+/// How many recorded deliveries or jobs are forgotten in one commit: short enough to stay out of the way of appends.
 const FORGET_BATCH: usize = 500;
 
-/// How many recorded deliveries are kept, with what they said, and for how long.
+/// How many recorded deliveries, and how many jobs that are over, are kept, with what they said, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
     /// The newest so many.
@@ -23,13 +23,21 @@ impl Default for History {
 }
 
 impl Ensue {
-    /// Forgets recorded deliveries beyond what is kept; answers how many. What waits or is held is no history and stays.
+    /// Forgets recorded deliveries, and jobs that are over, beyond what is kept; answers how many. What waits or is held is no history and stays.
     pub async fn forget_history(&self, history: History) -> Result<usize, StoreError> {
         let now = self.store().now().await?;
         let before = now.checked_sub(history.age).unwrap_or(Timestamp::MIN);
         let mut forgotten = 0;
         loop {
             let some = self.store().purge_deliveries(before, history.count, FORGET_BATCH).await?;
+            forgotten += some;
+            if some < FORGET_BATCH {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        loop {
+            let some = self.store().purge_jobs(before, history.count, FORGET_BATCH).await?;
             forgotten += some;
             if some < FORGET_BATCH {
                 return Ok(forgotten);

@@ -69,6 +69,9 @@
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
 //! | What is a handler, and how is one bound? | `handlers/`, `binding.rs` |
 //! | How does an event come to its handlers? | `delivery/` |
+//! | How is work sent to a handler, run once, and followed? | `jobs/` |
+//! | How is something paused, blocked and let go on? | `rules/` |
+//! | Why is this not running? | `explain.rs` |
 //! | How does somebody outside of the process read the log, durably? | `groups/` |
 //! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
@@ -79,6 +82,8 @@
 //! | Up to where is the log still what it was? | `marks.rs` |
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
+//! | What is copied aside before the log forgets it? | `parking.rs` |
+//! | Where is an event that somebody names? | `lookup.rs` |
 //! | What is kept of what became of deliveries? | `history.rs` |
 //! | How do I test what should happen when? | `testing.rs` |
 //! | What can go wrong at the library's door? | `error.rs` |
@@ -88,13 +93,18 @@ mod binding;
 mod bus;
 mod delivery;
 mod error;
+pub mod explain;
 mod filtered_prev;
 pub mod groups;
 mod handlers;
 mod history;
+pub mod jobs;
+mod lookup;
 mod marks;
 mod open;
 mod pages;
+mod parking;
+pub mod rules;
 mod selection;
 mod stream;
 mod subscription;
@@ -117,10 +127,15 @@ pub use ensue_core::{
     Appended, Event, EventId, Fact, Filter, Found, GroupName, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey,
     Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
 };
+pub use ensue_core::{Jobs, Positions, Rules};
 pub use ensue_core::{chain, condition, matching};
+/// Implements [`Fact`](trait@Fact): `#[fact(type = "record", action = "published")]` above the type.
+#[cfg(feature = "derive")]
+pub use ensue_derive::Fact;
 pub use error::Error;
 pub use handlers::{BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
 pub use history::History;
+pub use jobs::{Emit, JobOptions};
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};

@@ -50,8 +50,13 @@ impl Marks {
 
     /// Is there nothing known that says otherwise than this event?
     pub fn agree_with(&self, event: &Event) -> bool {
-        match self.marks.binary_search_by_key(&event.seq, |(seq, _)| *seq) {
-            Ok(index) => self.marks[index].1 == event.id,
+        self.agree(event.seq, event.id)
+    }
+
+    /// Is there nothing known that says otherwise than that this event is there?
+    pub fn agree(&self, seq: Seq, id: EventId) -> bool {
+        match self.marks.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            Ok(index) => self.marks[index].1 == id,
             Err(_) => true,
         }
     }

@@ -8,22 +8,27 @@
 //! has, which must still be the same one. That costs a row a page and no query, and needs no word from the engine about
 //! its connections. If it is another event, the tail looks for the last one that still holds, goes on there, and tells
 //! every stream by its [`Setbacks`]. Streams never go ahead of the tail, so what it has not seen nobody was given.
+//!
+//! Without a ring it looks once a second, unless it hears where the log ends from who asks anyway (`delivery/pulse.rs`).
 
 use crate::marks::Marks;
 use crate::pages::Pages;
 use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
-use ensue_core::{Event, Filter, Seq, StoreError};
+use ensue_core::{Event, EventId, Filter, Seq, StoreError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, broadcast, watch};
+use tokio::time::Instant;
 
 /// How many pages a stream may lag behind before it has to read the store itself.
 const PAGES_BEHIND_MAX: usize = 16;
 /// How often the log is looked at without a ring: other processes may write to it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// For how long who said where the log ends is taken to say it again: they ask as often as the tail would.
+const HEARD_FOR: Duration = Duration::from_secs(2);
 /// How many times of going back are kept apart.
 const SETBACKS_MAX: usize = 16;
 
@@ -70,6 +75,8 @@ pub(crate) struct Tail {
     bell: watch::Receiver<Seq>,
     /// Rung by who has seen that the log has more than the tail.
     behind: Notify,
+    /// Where the log ends, as somebody else has asked.
+    heard: watch::Sender<Option<Heard>>,
     /// Up to here the log was read. Always set before a chunk is handed out: who listens first and then looks here
     /// gets the rest from the hand-out.
     read_to: AtomicU64,
@@ -78,6 +85,14 @@ pub(crate) struct Tail {
     /// only under this lock, so a listener that finds it here is served; if it ends with its runtime, listeners find
     /// the hand-out closed and begin another.
     running: Mutex<Option<broadcast::WeakSender<Arc<Chunk>>>>,
+}
+
+/// Where the log ends, and when somebody said so.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    at: Instant,
+    last: Seq,
+    newest: Option<EventId>,
 }
 
 /// What a listener gets.
@@ -101,10 +116,18 @@ struct Position {
     pages: Pages,
 }
 
+impl Position {
+    /// Is that not where it is? Also when the log has gone back there, and another event is in the last one's place.
+    fn is_news(&self, heard: &Heard) -> bool {
+        heard.last != self.at || heard.newest.is_some_and(|id| !self.marks.agree(self.at, id))
+    }
+}
+
 impl Tail {
     pub fn new(store: SharedStore, bell: watch::Receiver<Seq>) -> Self {
         let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
-        Self { store, bell, behind, read_to, setbacks: watch::Sender::default(), running: Mutex::new(None) }
+        let (heard, setbacks, running) = (watch::Sender::new(None), watch::Sender::default(), Mutex::new(None));
+        Self { store, bell, behind, heard, read_to, setbacks, running }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
@@ -134,12 +157,18 @@ impl Tail {
         self.behind.notify_one();
     }
 
+    /// Tells where the log ends and with which event, for who asks that for many: unless it is news, the tail need not look.
+    pub fn hear(&self, last: Seq, newest: Option<EventId>) {
+        self.heard.send_replace(Some(Heard { at: Instant::now(), last, newest }));
+    }
+
     async fn run(
         self: Arc<Self>,
         mut position: Position,
         mut bell: watch::Receiver<Seq>,
         handout: broadcast::Sender<Arc<Chunk>>,
     ) {
+        let mut heard = self.heard.subscribe();
         loop {
             if handout.receiver_count() == 0 {
                 let mut running = self.running.lock().await;
@@ -150,6 +179,7 @@ impl Tail {
             }
             // Marked as seen before the read: a ring during the read is not lost.
             bell.borrow_and_update();
+            let told_for = heard.borrow_and_update().map(|heard| heard.at + HEARD_FOR);
             match self.look(&mut position).await {
                 Ok(Look::More(chunk)) => {
                     chunk.events.iter().for_each(|event| position.marks.push(event));
@@ -176,9 +206,17 @@ impl Tail {
                 }
                 Err(error) => tracing::warn!(%error, "the tail cannot read the log; it tries again"),
             }
-            tokio::select! {
-                _rung_or_not = tokio::time::timeout(POLL_INTERVAL, rung(&mut bell)) => {}
-                () = self.behind.notified() => {}
+            let mut look_at = told_for.max(Some(Instant::now() + POLL_INTERVAL));
+            while let Some(time) = look_at.take() {
+                tokio::select! {
+                    () = tokio::time::sleep_until(time) => {}
+                    () = rung(&mut bell) => {}
+                    () = self.behind.notified() => {}
+                    Ok(()) = heard.changed() => {
+                        let same = heard.borrow_and_update().filter(|heard| !position.is_news(heard));
+                        look_at = same.map(|heard| heard.at + HEARD_FOR);
+                    }
+                }
             }
         }
     }

@@ -1,19 +1,22 @@
 //! Who lets delayed events in and old ones go?
 
 use crate::Ensue;
-use crate::delivery::Deliveries;
+use crate::delivery::{Deliveries, until};
+use crate::jobs::JobLoops;
+use crate::parking;
 use ensue_core::positions::GroupState;
 use ensue_core::retention::keep_from;
-use ensue_core::{Seq, StoreError, Timestamp};
+use ensue_core::{Seq, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How many delayed events enter the log in one commit.
 const RELEASE_BATCH: usize = 500;
-/// How often due events are looked for without a reason: other processes may have delayed some.
-const DUE_POLL: Duration = Duration::from_secs(1);
+/// How long to wait after something went wrong.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How many events or keys are forgotten in one commit: short enough to stay out of the way of appends.
 const FORGET_BATCH: usize = 1_000;
 
@@ -23,16 +26,17 @@ pub struct Running {
     loops: Vec<JoinHandle<()>>,
     bus: Ensue,
     deliveries: Arc<Deliveries>,
+    jobs: Arc<JobLoops>,
 }
 
 impl Running {
-    pub(crate) fn start(bus: Ensue, deliveries: Arc<Deliveries>) -> Self {
+    pub(crate) fn start(bus: Ensue, deliveries: Arc<Deliveries>, jobs: Arc<JobLoops>) -> Self {
         let stop = watch::Sender::new(false);
         let loops = vec![
             tokio::spawn(until_stopped(stop.subscribe(), release_when_due(bus.clone()))),
             tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus.clone()))),
         ];
-        Self { stop, loops, bus, deliveries }
+        Self { stop, loops, bus, deliveries, jobs }
     }
 
     /// Stops everything, at most within this time: nothing new is begun, handlers that run are told to end and waited for,
@@ -41,7 +45,9 @@ impl Running {
     pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), crate::Error> {
         self.stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + wait_max;
-        let settled = self.deliveries.shutdown(&self.bus, wait_max).await;
+        // Both at once: each may wait for what runs.
+        let (settled, ()) =
+            tokio::join!(self.deliveries.shutdown(&self.bus, wait_max), self.jobs.shutdown(&self.bus, wait_max));
         for task in &mut self.loops {
             // A loop that does not stop in time is aborted with `self`; its last verb is atomic either way.
             let _stopped_or_late = tokio::time::timeout_at(deadline, task).await;
@@ -54,7 +60,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.loops.iter().for_each(JoinHandle::abort);
         self.deliveries.end();
+        self.jobs.end();
         self.bus.inner().deliveries().take();
+        self.bus.inner().job_loops().take();
         self.bus.inner().handlers.stop();
     }
 }
@@ -67,25 +75,39 @@ async fn until_stopped(mut stop: watch::Receiver<bool>, work: impl Future<Output
 }
 
 async fn release_when_due(bus: Ensue) {
+    let mut heard = bus.inner().due.subscribe();
     loop {
-        let wait = match release(&bus).await {
-            Ok(wait) => wait,
+        let mut next = match release(&bus).await {
+            Ok(wait) => wait.map(|wait| Instant::now() + wait),
             // For good.
             Err(StoreError::Closed) => return,
             Err(error) => {
                 tracing::warn!(%error, "delayed events cannot be released; trying again");
-                DUE_POLL
+                Some(Instant::now() + AGAIN_AFTER)
             }
         };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = bus.inner().delayed.notified() => {}
+        // Other processes may have delayed some: what is heard of that comes with the pulse. It may have been asked before
+        // this one delayed its own, so whichever is earlier counts.
+        loop {
+            tokio::select! {
+                () = at(next) => break,
+                () = bus.inner().delayed.notified() => break,
+                Ok(()) = heard.changed() => next = next.into_iter().chain(*heard.borrow_and_update()).min(),
+            }
         }
     }
 }
 
-/// Releases everything that is due; answers how long to wait.
-async fn release(bus: &Ensue) -> Result<Duration, StoreError> {
+/// Comes back at this time, or never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Releases everything that is due; answers how long it is to what comes next.
+async fn release(bus: &Ensue) -> Result<Option<Duration>, StoreError> {
     let released = loop {
         let released = bus.store().release_due(RELEASE_BATCH).await?;
         if released.count > 0 {
@@ -97,14 +119,9 @@ async fn release(bus: &Ensue) -> Result<Duration, StoreError> {
     };
     match released.next_due {
         // By the store's clock, which is not ours.
-        Some(due) => Ok(until(due, bus.store().now().await?).min(DUE_POLL)),
-        None => Ok(DUE_POLL),
+        Some(due) => Ok(Some(until(due, bus.store().now().await?))),
+        None => Ok(None),
     }
-}
-
-fn until(due: Timestamp, now: Timestamp) -> Duration {
-    // One more millisecond, so that a timer that rounds down does not come too early.
-    Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO) + Duration::from_millis(1)
 }
 
 async fn forget_regularly(bus: Ensue) {
@@ -145,6 +162,7 @@ async fn trim(bus: &Ensue) -> Result<(), StoreError> {
     let bytes = if retention.bytes.is_some() { store.bytes().await? } else { 0 };
     let before = store.bounds().await?;
     let unwanted_before = keep_from(&retention, before, first_young, bytes);
+    park_lanes(bus, unwanted_before).await?;
     let mut bounds = before;
     while bounds.first < unwanted_before {
         // Asked each time: a group may have been made or moved back meanwhile.
@@ -166,6 +184,16 @@ async fn trim(bus: &Ensue) -> Result<(), StoreError> {
         tracing::info!(from = before.first, to = bounds.first - 1, "retention trimmed the log");
     }
     Ok(())
+}
+
+/// Copies aside what lanes need of what is unwanted, so that they do not keep the log.
+async fn park_lanes(bus: &Ensue, unwanted_before: Seq) -> Result<(), StoreError> {
+    let (store, retention) = (bus.store(), bus.inner().options.retention);
+    let (groups, now) = (store.groups().await?, store.now().await?);
+    match retention.lanes_in_the_way(&groups, unwanted_before, now) {
+        Some(before) => parking::park(store, &retention, &groups, before, now).await,
+        None => Ok(()),
+    }
 }
 
 /// Says which groups have just begun to lose events.

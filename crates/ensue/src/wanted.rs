@@ -3,11 +3,14 @@
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::positions::subscription::PARAMS_BYTES_MAX;
 use ensue_core::{Event, Filter, Invalid, Json, Seq};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long conditions are evaluated before other tasks get their turn.
 const TURN_MAX: Duration = Duration::from_millis(2);
+/// Of how many groups the failures of conditions are counted by name.
+const GROUPS_COUNTED_MAX: usize = 1_000;
 
 /// What a reader wants: events that the filter matches and for which the condition holds.
 #[derive(Debug, Clone, Default)]
@@ -91,9 +94,27 @@ pub struct ConditionError {
 impl ConditionError {
     /// Counts it, too.
     pub(crate) fn counted(event: &Event, failure: &Failure) -> Self {
-        metrics::counter!("ensue_condition_errors_total", "group" => "").increment(1);
+        count_failure("");
         Self { seq: event.seq, detail: failure.to_string() }
     }
+}
+
+/// Counts a condition that failed on an event, by group; a read or a stream has none.
+pub(crate) fn count_failure(group: &str) {
+    static COUNTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let label = counted_as(group, &mut COUNTED.lock().unwrap_or_else(PoisonError::into_inner));
+    metrics::counter!("ensue_condition_errors_total", "group" => label).increment(1);
+}
+
+/// Groups come and go, and what is counted once stays with the process: after very many, others are counted together.
+fn counted_as(group: &str, counted: &mut BTreeSet<String>) -> String {
+    if !counted.contains(group) {
+        if counted.len() >= GROUPS_COUNTED_MAX {
+            return "(others)".into();
+        }
+        counted.insert(group.to_owned());
+    }
+    group.to_owned()
 }
 
 /// A stretch of work on the processor, of which others wait for the end.
@@ -114,5 +135,22 @@ impl Turn {
             tokio::task::yield_now().await;
             *self = Self::begin();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is counted is kept as long as the process runs, so names that anybody can invent are bounded.
+    #[test]
+    fn of_very_many_groups_the_last_are_counted_together() {
+        let mut counted = BTreeSet::new();
+        for n in 0..GROUPS_COUNTED_MAX {
+            assert_eq!(counted_as(&format!("g{n}"), &mut counted), format!("g{n}"));
+        }
+        assert_eq!(counted_as("late", &mut counted), "(others)");
+        assert_eq!(counted_as("g7", &mut counted), "g7");
+        assert_eq!(counted.len(), GROUPS_COUNTED_MAX);
     }
 }

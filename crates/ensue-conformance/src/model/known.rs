@@ -3,10 +3,11 @@
 //! Plain vectors again, searched from one end to the other. A slot names its owner; the owner's lease is looked up where
 //! it is needed, so that there is one place for it.
 
+use super::parked::{Parked, is_needed};
 use ensue_core::positions::subscription::expires_at;
 use ensue_core::positions::{
-    Acquire, Acquired, AcquiredSlot, Delivery, Fence, GroupKind, GroupState, LaneChange, LaneKey, LaneRow, LaneState,
-    LogLine, Lost, Member, Owner, SlotChange, SlotNumber, SlotState, SubscriptionState,
+    Acquire, Acquired, AcquiredSlot, Delivery, Fence, GroupKind, GroupState, LaneChange, LaneKey, LaneRow, LogLine,
+    Lost, Member, Owner, Replay, Serving, SlotChange, SlotNumber, SlotState, SubscriptionState,
 };
 use ensue_core::{GroupName, Seq, Timestamp};
 use jiff::SignedDuration;
@@ -20,6 +21,7 @@ pub(super) struct Known {
     /// Each with what its params say.
     pub subscriptions: Vec<(SubscriptionState, String)>,
     pub lanes: Vec<LaneRow>,
+    pub parked: Vec<Parked>,
     pub deliveries: Vec<Delivery>,
     /// In the order in which they were written.
     pub lines: Vec<(GroupName, LogLine)>,
@@ -48,6 +50,7 @@ pub(super) struct Slot {
     pub fence: Fence,
     pub vanished: u32,
     pub owner: Option<Uuid>,
+    pub replay: Option<Replay>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ pub(super) struct KnownMember {
     pub lease_until: Timestamp,
     /// Of what it owns.
     pub version: u64,
+    /// The groups that it serves, by name.
+    pub serves: Vec<GroupName>,
 }
 
 impl Known {
@@ -64,6 +69,7 @@ impl Known {
         members: Vec::new(),
         subscriptions: Vec::new(),
         lanes: Vec::new(),
+        parked: Vec::new(),
         deliveries: Vec::new(),
         lines: Vec::new(),
         old_fences: Vec::new(),
@@ -100,7 +106,7 @@ impl Known {
     pub fn state_of(&self, group: &Group, now: Timestamp) -> GroupState {
         let needed = || {
             let lanes = self.lanes.iter().filter(|row| row.group == group.name);
-            lanes.filter(|row| matches!(row.lane.state, LaneState::Waiting | LaneState::Held))
+            lanes.filter(|row| is_needed(row))
         };
         let slot_state = |(number, slot): (usize, &Slot)| SlotState {
             slot: number as SlotNumber,
@@ -108,6 +114,7 @@ impl Known {
             fence: slot.fence,
             vanished: slot.vanished,
             owner: self.owner(slot),
+            replay: slot.replay,
         };
         GroupState {
             name: group.name.clone(),
@@ -118,7 +125,7 @@ impl Known {
             version: group.version,
             subscriptions: self.live_subscriptions(&group.name, now).len() as u64,
             lanes: needed().count() as u64,
-            oldest_lane: needed().map(|row| row.lane.position).min(),
+            oldest_lane: needed().map(LaneRow::needs_from).min(),
             lost: group.lost,
         }
     }
@@ -165,7 +172,9 @@ impl Known {
     fn renew(&mut self, member: &Member, lease_until: Timestamp) {
         match self.members.iter_mut().find(|known| known.member.id == member.id) {
             Some(known) => (known.member, known.lease_until) = (member.clone(), lease_until),
-            None => self.members.push(KnownMember { member: member.clone(), lease_until, version: 0 }),
+            None => {
+                self.members.push(KnownMember { member: member.clone(), lease_until, version: 0, serves: Vec::new() })
+            }
         }
     }
 
@@ -208,6 +217,29 @@ impl Known {
             AcquiredSlot { slot: number, fence: slot.fence, cursor: slot.cursor, vanished: slot.vanished }
         });
         Some(Acquired { slots: slots.collect(), held_by, version })
+    }
+
+    pub fn serve(&mut self, member: &Member, lease: SignedDuration, groups: &[GroupName], now: Timestamp) {
+        self.forget_expired_of(member.id, now);
+        self.renew(member, now + lease);
+        let mut after = groups.to_vec();
+        after.sort();
+        after.dedup();
+        let known = self.members.iter_mut().find(|known| known.member.id == member.id).expect("it is known now");
+        let before = std::mem::replace(&mut known.serves, after.clone());
+        let is_told = |group: &GroupName| before.contains(group) != after.contains(group);
+        let others = self.members.iter_mut().filter(|known| known.member.id != member.id);
+        others.filter(|other| other.serves.iter().any(is_told)).for_each(|other| other.version += 1);
+    }
+
+    /// The processes that live, by id.
+    pub fn serving(&self, now: Timestamp) -> Vec<Serving> {
+        let live = self.members.iter().filter(|known| known.member.kind == GroupKind::Handler);
+        let live = live.filter(|known| self.is_live(known.member.id, now));
+        let mut serving: Vec<Serving> =
+            live.map(|known| Serving { member: known.member.clone(), groups: known.serves.clone() }).collect();
+        serving.sort_by_key(|one| one.member.id);
+        serving
     }
 
     pub fn extend(&mut self, member: Uuid, lease: SignedDuration, now: Timestamp) -> Option<u64> {
@@ -270,10 +302,12 @@ impl Known {
                     if known.is_some_and(|row| row.lane.position > lane.position) {
                         continue;
                     }
-                    let old = self.lane(&change.group, &lane.key).map(|row| row.since);
-                    self.forget_lane(&change.group, &lane.key);
-                    let (group, slot, since) = (change.group.clone(), change.slot, old.unwrap_or(now));
-                    self.lanes.push(LaneRow { group, slot, lane, since, ask: None });
+                    let old = self.lane(&change.group, &lane.key).map(|row| (row.since, row.parked_to));
+                    self.lanes.retain(|row| row.group != change.group || row.lane.key != lane.key);
+                    self.forget_parked(&change.group, &lane.key, Some(lane.position));
+                    let (since, parked_to) = old.unwrap_or((now, None));
+                    let (group, slot) = (change.group.clone(), change.slot);
+                    self.lanes.push(LaneRow { group, slot, lane, since, ask: None, parked_to });
                 }
                 LaneChange::Remove(key) => self.forget_lane(&change.group, &key),
             }
@@ -291,6 +325,13 @@ impl Known {
 
     fn forget_lane(&mut self, group: &GroupName, key: &LaneKey) {
         self.lanes.retain(|row| row.group != *group || row.lane.key != *key);
+        self.forget_parked(group, key, None);
+    }
+
+    /// Forgets every lane of a group, and what was parked of them.
+    pub fn forget_lanes(&mut self, group: &GroupName) {
+        self.lanes.retain(|row| row.group != *group);
+        self.parked.retain(|one| one.group != *group);
     }
 
     pub fn forget_delivery(&mut self, delivery: &Delivery) {
@@ -319,7 +360,7 @@ impl Known {
     pub fn forget_group(&mut self, name: &GroupName) {
         self.groups.retain(|group| group.name != *name);
         self.subscriptions.retain(|(one, _)| one.group != *name);
-        self.lanes.retain(|row| row.group != *name);
+        self.forget_lanes(name);
         self.deliveries.retain(|delivery| delivery.group != *name);
         self.lines.retain(|(group, _)| group != name);
     }

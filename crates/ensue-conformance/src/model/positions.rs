@@ -1,16 +1,18 @@
 //! What does each verb about groups mean?
 
 use super::known::{Group, Known, Slot};
-use super::{Model, State};
+use super::parked::is_needed;
+use super::{Model, State, take_page};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
+use ensue_core::positions::replay::{UnderWay, check_range, replayed};
 use ensue_core::positions::subscription::{identity_of_params, longer};
 use ensue_core::positions::{
     Acquire, Acquired, Ask, Delivery, Fence, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LaneState, LogLine,
-    Member, NewGroup, NewSubscription, Renewed, SLOTS_MAX, Settled, SlotChange, SlotNumber, Start, SubscriptionState,
-    check_cursor,
+    Member, NewGroup, NewSubscription, Park, ParkedQuery, ParkedSize, Renewed, SLOTS_MAX, Serving, Settled, SlotChange,
+    SlotNumber, Start, StuckPlace, SubscriptionState, Unreplayable, check_cursor,
 };
-use ensue_core::{Appended, GroupName, Invalid, Positions, Seq, StoreError, Timestamp};
+use ensue_core::{Appended, Event, GroupName, Invalid, Positions, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -32,7 +34,7 @@ impl State {
         let cursor = new.start.cursor(self.bounds())?;
         let old_fences = self.known.old_fences.iter().filter(|(name, _)| *name == new.name).map(|(_, fence)| *fence);
         let fence: Fence = old_fences.max().unwrap_or(0);
-        let slot = Slot { cursor, fence, vanished: 0, owner: None };
+        let slot = Slot { cursor, fence, vanished: 0, owner: None, replay: None };
         self.known.groups.push(Group {
             name: new.name,
             kind: new.kind,
@@ -67,9 +69,18 @@ impl State {
 }
 
 impl Model {
-    fn positions_now(&self) -> Timestamp {
+    pub(super) fn positions_now(&self) -> Timestamp {
         whole_microseconds((self.clock)())
     }
+}
+
+/// In which order lanes are told that wait for somebody.
+fn stuck_order(row: &LaneRow) -> (Timestamp, String, GroupName) {
+    stuck_order_of(&StuckPlace::of(row))
+}
+
+fn stuck_order_of(place: &StuckPlace) -> (Timestamp, String, GroupName) {
+    (place.since, place.key.to_text(), place.group.clone())
 }
 
 impl Known {
@@ -102,6 +113,19 @@ impl Positions for Model {
         Ok(groups)
     }
 
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        let mut groups = self.groups().await?;
+        groups.retain(|group| kind.is_none_or(|kind| group.kind == kind));
+        groups.retain(|group| after.is_none_or(|after| group.name > *after));
+        groups.truncate(limit);
+        Ok(groups)
+    }
+
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         let mut state = self.state()?;
         let Some(group) = state.known.group(name).cloned() else { return Ok(false) };
@@ -124,11 +148,40 @@ impl Positions for Model {
         let group = state.known.group_mut(name).expect("it was found above");
         let owners: Vec<Option<Uuid>> = group.slots.iter().map(|slot| slot.owner).collect();
         for slot in &mut group.slots {
-            *slot = Slot { cursor: to, fence: slot.fence, vanished: 0, owner: None };
+            *slot = Slot { cursor: to, fence: slot.fence, vanished: 0, owner: None, replay: None };
         }
         group.read_at = group.read_at.max(now);
         owners.into_iter().for_each(|owner| state.known.tell(owner));
-        state.known.lanes.retain(|row| row.group != *name);
+        state.known.forget_lanes(name);
+        Ok(state.known.state(name, now))
+    }
+
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        let (mut state, now) = (self.state()?, self.positions_now());
+        let bounds = state.bounds();
+        let Some(group) = state.known.group(name) else { return Ok(None) };
+        if group.kind == GroupKind::Pull {
+            return Err(Unreplayable::IsRead.of(name));
+        }
+        check_range(after, to, bounds)?;
+        if state.known.lanes.iter().any(|row| row.group == *name) {
+            return Err(Unreplayable::HasLanes.of(name));
+        }
+        let there = state.known.state_of(group, now);
+        match UnderWay::of(&there.slots, after, to) {
+            UnderWay::Nothing => {}
+            UnderWay::NotBegun => return Ok(Some(there)),
+            UnderWay::Something => return Err(Unreplayable::IsUnderWay.of(name)),
+        }
+        state.known.forget_expired(name, now);
+        let group = state.known.group_mut(name).expect("it was found above");
+        let owners: Vec<Option<Uuid>> = group.slots.iter().map(|slot| slot.owner).collect();
+        for slot in &mut group.slots {
+            let (cursor, replay) = replayed(slot.cursor, after, to).unwrap_or((slot.cursor, None));
+            *slot = Slot { cursor, fence: slot.fence, vanished: 0, owner: None, replay };
+        }
+        group.read_at = group.read_at.max(now);
+        owners.into_iter().for_each(|owner| state.known.tell(owner));
         Ok(state.known.state(name, now))
     }
 
@@ -216,11 +269,18 @@ impl Positions for Model {
     async fn renew(&self, member: Uuid, lease: SignedDuration) -> Result<Option<Renewed>, StoreError> {
         let (mut state, now) = (self.state()?, self.positions_now());
         let Some(version) = state.known.extend(member, lease, now) else { return Ok(None) };
-        let processes = state.known.members.iter().map(|known| &known.member);
-        let processes = processes.filter(|one| one.kind == GroupKind::Handler && state.known.is_live(one.id, now));
-        let mut members: Vec<Member> = processes.cloned().collect();
-        members.sort_by_key(|member| member.id);
+        let members = state.known.serving(now).into_iter().map(|serving| serving.member).collect();
         Ok(Some(Renewed { version, members }))
+    }
+
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        let now = self.positions_now();
+        self.state()?.known.serve(&member, lease, &groups, now);
+        Ok(())
+    }
+
+    async fn members(&self) -> Result<Vec<Serving>, StoreError> {
+        Ok(self.state()?.known.serving(self.positions_now()))
     }
 
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
@@ -256,15 +316,25 @@ impl Positions for Model {
                 row.group == *group && slots.contains(&row.slot) && is_after
             }
             LaneQuery::Stuck { group } => is_stuck(row) && group.as_ref().is_none_or(|group| row.group == *group),
+            LaneQuery::StuckAfter(place) => is_stuck(row) && stuck_order(row) > stuck_order_of(place),
             LaneQuery::Object(object) => row.lane.key == LaneKey::Object(object.clone()),
             LaneQuery::One(group, key) => row.group == *group && row.lane.key == *key,
             LaneQuery::Asked(member) => row.ask.is_some() && owner(row) == Some(*member),
+            LaneQuery::Needing { before, after } => {
+                let place = (row.group.clone(), row.lane.key.to_text());
+                let is_after = after.as_ref().is_none_or(|(group, key)| place > (group.clone(), key.to_text()));
+                is_needed(row) && row.needs_from() < *before && is_after
+            }
         };
         let mut rows: Vec<LaneRow> = known.lanes.iter().filter(wanted).cloned().collect();
         rows.sort_by_key(|row| (row.group.clone(), row.lane.key.to_text()));
         match query {
-            LaneQuery::Stuck { .. } => rows.sort_by_key(|row| row.since),
-            LaneQuery::Slots { .. } | LaneQuery::Object(_) | LaneQuery::One(..) | LaneQuery::Asked(_) => {}
+            LaneQuery::Stuck { .. } | LaneQuery::StuckAfter(_) => rows.sort_by_key(stuck_order),
+            LaneQuery::Slots { .. }
+            | LaneQuery::Object(_)
+            | LaneQuery::One(..)
+            | LaneQuery::Asked(_)
+            | LaneQuery::Needing { .. } => {}
         }
         rows.truncate(limit);
         Ok(rows)
@@ -281,6 +351,20 @@ impl Positions for Model {
         let owner = known.group(group).and_then(|group| group.slots[usize::from(row.slot)].owner);
         known.tell(owner);
         Ok(Some(row))
+    }
+
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
+        let mut state = self.state()?;
+        Ok(parks.into_iter().filter(|park| state.park(park.clone())).count())
+    }
+
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let state = self.state()?;
+        Ok(take_page(state.known.parked(&query, limit).into_iter(), limit).0)
+    }
+
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError> {
+        Ok(self.state()?.known.parked_size(group, key))
     }
 
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {

@@ -8,12 +8,13 @@ use crate::factory::{Factory, Place};
 use crate::suite::checked;
 use ensue_core::clock::{Clock, ManualClock};
 use ensue_core::positions::{
-    Acquire, Acquired, Delivery, DeliveryState, Fence, GroupKind, Lane, LaneChange, LaneKey, LaneRow, Level, LogLine,
-    Lost, Member, NewGroup, NewSubscription, Owner, Settled, SlotChange, SlotNumber, Start, SubscriptionState,
+    Acquire, Acquired, Delivery, DeliveryState, Fence, GroupKind, Lane, LaneChange, LaneKey, LaneQuery, LaneRow, Level,
+    LogLine, Lost, Member, NewGroup, NewSubscription, Owner, Park, Settled, SlotChange, SlotNumber, Start,
+    SubscriptionState,
 };
 use ensue_core::retention::Bounds;
-use ensue_core::store::SharedStore;
-use ensue_core::{Appended, GroupName, Json, NewEvent, ObjectKey, Seq, StoreError, Timestamp, Topic};
+use ensue_core::store::{Read, SharedStore};
+use ensue_core::{Appended, Filter, GroupName, Json, NewEvent, ObjectKey, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -38,7 +39,7 @@ pub(super) enum Answer {
     Touched(Option<(usize, Timestamp)>),
     Acquired { slots: Vec<Given>, held_by: Option<Owner> },
     NoSuchGroup,
-    Renewed(Option<(Option<bool>, Vec<Member>)>),
+    Renewed { renewed: Option<(Option<bool>, Vec<Member>)>, pulse: Option<ToldByPulse> },
     Settled(Vec<Told>),
     Asked(Option<LaneRow>),
     Count(usize),
@@ -48,6 +49,9 @@ pub(super) enum Answer {
     Invalid,
     KeyConflict(String),
 }
+
+/// Where the log ends, is the event there, what is due, and what time is it?
+type ToldByPulse = (Seq, bool, Option<Timestamp>, Timestamp);
 
 /// A slot that somebody has, and when it was given to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +166,7 @@ impl Side {
     }
 
     fn change(&self, draw: &Draw, last: Seq, unique: i64) -> SlotChange {
-        let nobody = Claim { group: group_name(0), slot: 0, fence: 1, member: member_of(0).id };
+        let nobody = Claim { group: group_name(0), slot: 0, fence: 1_000_000, member: member_of(0).id };
         let claim = self.claim_before(draw.claim_before).unwrap_or(&nobody);
         let member = draw.as_member.map_or(claim.member, |member| member_of(member).id);
         let delivery = |(n, draft): (usize, &DeliveryDraft)| {
@@ -220,6 +224,17 @@ impl Side {
         })
     }
 
+    /// The places of the events of a lane that are in the log.
+    async fn events_of(&self, key: &LaneKey) -> Result<Vec<Seq>, StoreError> {
+        let filter = match key {
+            LaneKey::Object(object) => Filter { topic: None, object: Some(object.clone()) },
+            LaneKey::Event(_) => Filter::default(),
+        };
+        let page = self.store.read(Read { after: 0, limit: 1_000, filter }).await?;
+        let is_of_lane = |seq: &Seq| matches!(key, LaneKey::Object(_)) || *key == LaneKey::Event(*seq);
+        Ok(page.events.iter().map(|event| event.seq).filter(is_of_lane).collect())
+    }
+
     /// Carries a step out; what a caller may be told is an answer too.
     pub async fn carry_out(&mut self, step: &Step, index: usize) -> Result<Answer, StoreError> {
         match self.try_out(step, index).await {
@@ -250,6 +265,10 @@ impl Side {
             Step::Seek { group, to } => {
                 Answer::Moved(self.store.seek(&group_name(*group), *to).await?.map(|state| state.cursor()))
             }
+            Step::Replay { group, after, places } => {
+                let moved = self.store.replay(&group_name(*group), *after, after + places).await?;
+                Answer::Moved(moved.map(|state| state.cursor()))
+            }
             Step::Subscribe { group, wants, expiry } => {
                 let (one, is_new) = self.store.subscribe(wanted(*group, *wants, *expiry)).await?;
                 if is_new {
@@ -275,12 +294,26 @@ impl Side {
                     None => Answer::NoSuchGroup,
                 }
             }
-            Step::Renew { member, lease } => {
-                let member = member_of(*member);
-                Answer::Renewed(self.store.renew(member.id, lease_of(*lease)).await?.map(|renewed| {
+            Step::Renew { member, lease, with_pulse } => {
+                let (member, lease) = (member_of(*member), lease_of(*lease));
+                let (renewed, pulse) = match with_pulse {
+                    true => {
+                        let pulse = self.store.pulse(Some((member.id, lease))).await?;
+                        let told = (pulse.last, pulse.newest.is_some(), pulse.next_due, pulse.now);
+                        (pulse.renewed, Some(told))
+                    }
+                    false => (self.store.renew(member.id, lease).await?, None),
+                };
+                let renewed = renewed.map(|renewed| {
                     let before = self.member_versions.insert(member.id, renewed.version);
                     (before.map(|before| renewed.version > before), renewed.members)
-                }))
+                });
+                Answer::Renewed { renewed, pulse }
+            }
+            Step::Serve { member, lease, groups } => {
+                let groups = groups.iter().map(|group| group_name(*group)).collect();
+                self.store.serve(member_of(*member), lease_of(*lease), groups).await?;
+                Answer::Nothing
             }
             Step::Release { member, group, slots } => {
                 self.store.release(member_of(*member).id, &group_name(*group), slots).await?;
@@ -304,6 +337,21 @@ impl Side {
             }
             Step::Ask { group, lane, ask } => {
                 Answer::Asked(self.store.ask_lane(&group_name(*group), &lane_key(*lane), *ask).await?)
+            }
+            Step::Park { group, lane, places, is_late } => {
+                let (group, key) = (group_name(*group), lane_key(*lane));
+                let row = self.store.lanes(LaneQuery::One(group.clone(), key.clone()), 1).await?.pop();
+                let from = row.as_ref().and_then(|row| row.parked_to);
+                let begin = row.map_or(0, |row| row.needs_from());
+                let to = begin + places;
+                let mut events = self.events_of(&key).await?;
+                // One that retention has taken is wanted all the same: then nothing is parked.
+                if places % 5 == 4 && !events.contains(&begin) {
+                    events.insert(0, begin);
+                }
+                let seqs = events.into_iter().filter(|seq| (begin..to).contains(seq)).collect();
+                let from = if *is_late { from.map_or(Some(3), |from| Some(from + 1)) } else { from };
+                Answer::Count(self.store.park(vec![Park { group, key, from, to, seqs }]).await?)
             }
             Step::Purge { before_secs, keep, limit } => {
                 let before = self.start + SignedDuration::from_secs(*before_secs);

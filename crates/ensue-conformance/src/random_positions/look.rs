@@ -4,7 +4,8 @@ use super::carry_out::{Side, lane_key};
 use super::{DELIVERED, GROUPS, LANES, MEMBERS, OBJECTS, SLOTS, group_name, member_of};
 use crate::meaning::Meaning;
 use ensue_core::positions::{
-    Delivery, GroupKind, GroupState, LaneQuery, LaneRow, LogLine, Lost, Owner, SlotNumber, SubscriptionState,
+    Delivery, GroupKind, GroupState, LaneQuery, LaneRow, LogLine, Lost, Owner, ParkedQuery, Replay, Serving,
+    SlotNumber, SubscriptionState,
 };
 use ensue_core::retention::Bounds;
 use ensue_core::{GroupName, ObjectKey, Seq, StoreError, Timestamp, Topic};
@@ -14,10 +15,14 @@ use jiff::SignedDuration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     bounds: Bounds,
+    members: Vec<Serving>,
     groups: Vec<SeenGroup>,
     lanes: Vec<LaneRow>,
     stuck: Vec<LaneRow>,
     asked: Vec<Vec<LaneRow>>,
+    /// Of each lane, by index, what is parked of it.
+    parked: Vec<Vec<(Seq, Option<ObjectKey>)>>,
+    needing: Vec<(GroupName, String)>,
     deliveries: Vec<Delivery>,
     lines: Vec<LogLine>,
 }
@@ -45,6 +50,7 @@ struct SeenSlot {
     vanished: u32,
     /// Who has it, and when its fence was given.
     owner: Option<(Owner, Option<usize>)>,
+    replay: Option<Replay>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +70,13 @@ impl Side {
     pub async fn look(&mut self, with_deliveries: bool, with_served_at: bool) -> Result<Seen, StoreError> {
         let mut seen = Seen {
             bounds: self.store.bounds().await?,
+            members: self.store.members().await?,
             groups: Vec::new(),
             lanes: Vec::new(),
             stuck: self.store.lanes(LaneQuery::Stuck { group: None }, 1_000).await?,
             asked: Vec::new(),
+            parked: Vec::new(),
+            needing: Vec::new(),
             deliveries: Vec::new(),
             lines: Vec::new(),
         };
@@ -81,13 +90,25 @@ impl Side {
             let group = self.group_as_seen(state, with_served_at).await?;
             seen.groups.push(group);
         }
+        let mut paged: Vec<GroupName> = Vec::new();
+        loop {
+            let page = self.store.groups_after(None, paged.last(), 2).await?;
+            if page.is_empty() {
+                break;
+            }
+            paged.extend(page.into_iter().map(|state| state.name));
+        }
+        assert!(paged.iter().eq(seen.groups.iter().map(|group| &group.name)), "{paged:?}");
         self.group_versions.retain(|name, _| seen.groups.iter().any(|group| group.name == *name));
         for member in 0..MEMBERS {
             let mut asked = self.store.lanes(LaneQuery::Asked(member_of(member).id), 1_000).await?;
             in_order(&mut asked);
             seen.asked.push(asked);
         }
+        let needing = self.store.lanes(LaneQuery::Needing { before: 9, after: None }, 1_000).await?;
+        seen.needing = needing.into_iter().map(|row| (row.group, row.lane.key.to_text())).collect();
         if with_deliveries {
+            self.look_at_parked(&mut seen).await?;
             self.look_at_deliveries(&mut seen).await?;
             self.look_lane_by_lane(&seen).await?;
         }
@@ -113,6 +134,7 @@ impl Side {
             cursor: slot.cursor,
             vanished: slot.vanished,
             owner: slot.owner.map(|owner| (owner, self.nth_claim(&state.name, slot.slot, slot.fence))),
+            replay: slot.replay,
         });
         let slots = slots.collect();
         let before = self.group_versions.insert(state.name.clone(), state.version);
@@ -130,6 +152,17 @@ impl Side {
             oldest_lane: state.oldest_lane,
             lost: state.lost,
         })
+    }
+
+    async fn look_at_parked(&self, seen: &mut Seen) -> Result<(), StoreError> {
+        for row in &seen.lanes {
+            let (group, key) = (row.group.clone(), row.lane.key.clone());
+            let size = self.store.parked_size(&group, &key).await?;
+            let events = self.store.parked(ParkedQuery::Lane { group, key, after: 0 }, 1_000).await?;
+            assert_eq!(size.events, events.len() as u64);
+            seen.parked.push(events.into_iter().map(|event| (event.seq, event.object)).collect());
+        }
+        Ok(())
     }
 
     async fn look_at_deliveries(&self, seen: &mut Seen) -> Result<(), StoreError> {

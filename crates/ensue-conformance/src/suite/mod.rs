@@ -7,6 +7,17 @@ pub mod append;
 pub mod chain_and_find;
 pub mod concurrency;
 pub mod delayed;
+pub mod jobs;
+pub mod jobs_claim;
+pub mod jobs_concurrency;
+pub mod jobs_lanes;
+pub mod jobs_purge;
+pub mod jobs_read;
+pub mod jobs_rules;
+pub mod jobs_send;
+pub mod jobs_settle;
+pub mod jobs_steer;
+pub mod jobs_time;
 pub mod keys;
 pub mod poison;
 pub mod positions;
@@ -14,6 +25,8 @@ pub mod positions_concurrency;
 pub mod positions_deliveries;
 pub mod positions_groups;
 pub mod positions_lanes;
+pub mod positions_parked;
+pub mod positions_serving;
 pub mod positions_settle;
 pub mod positions_slots;
 pub mod positions_subscriptions;
@@ -148,6 +161,9 @@ macro_rules! each_behaviour {
                 groups_survive_a_reopen
                 the_next_process_goes_on_where_the_last_one_was
                 a_closed_store_refuses_what_is_asked_about_groups
+                groups_come_page_by_page
+                a_replay_goes_back_and_knows_where_it_was
+                a_replay_that_cannot_be_changes_nothing
             }
             positions_subscriptions {
                 a_subscription_comes_back_as_it_was_made
@@ -187,6 +203,13 @@ macro_rules! each_behaviour {
                 slots_of_a_group_that_is_not_there_are_none
                 leases_follow_the_stores_clock_when_it_steps
             }
+            positions_serving {
+                a_process_is_known_with_what_it_serves
+                who_takes_slots_has_not_said_what_it_serves
+                those_who_serve_a_group_hear_who_else_does
+                saying_what_one_serves_renews_the_lease
+                a_pulse_tells_what_has_happened
+            }
             positions_settle {
                 a_stale_fence_changes_nothing_while_others_are_written
                 a_cursor_never_goes_back
@@ -210,6 +233,16 @@ macro_rules! each_behaviour {
                 a_group_needs_the_events_of_its_lanes
                 a_lane_outlives_its_owner
                 a_reader_puts_lanes_in_its_one_slot
+                stuck_lanes_come_page_by_page
+            }
+            positions_parked {
+                what_is_parked_outlives_the_log
+                what_is_parked_is_found
+                a_page_of_what_is_parked_is_bounded
+                what_a_lane_has_passed_is_no_longer_parked
+                a_parking_that_comes_late_does_no_harm
+                groups_park_for_themselves
+                lanes_that_need_the_log_are_found
             }
             positions_deliveries {
                 a_delivery_comes_back_as_it_was_written_last
@@ -225,6 +258,114 @@ macro_rules! each_behaviour {
                 settlements_beside_appends_leave_no_gap
                 nothing_is_settled_after_a_takeover
                 every_fence_is_given_out_once
+            }
+            jobs_send {
+                a_job_comes_back_as_it_was_sent
+                a_call_sends_all_in_their_order_or_none
+                the_largest_payload_is_taken
+                numbers_are_never_given_twice
+                an_id_is_compared_in_full
+                a_unique_key_is_one_live_job_of_its_handler
+                a_unique_key_within_one_call_is_one_job
+                a_unique_key_is_free_when_its_job_is_over
+                unique_keys_are_compared_in_full
+                a_job_whose_time_has_come_waits_for_nothing
+                a_job_waits_for_a_handler_that_nobody_runs
+            }
+            jobs_claim {
+                the_highest_priority_goes_first_and_first_come_inside_it
+                a_claim_takes_no_more_than_it_wants
+                a_claim_counts_the_attempt_and_raises_the_fence
+                only_what_is_available_is_taken
+                a_claim_is_renewed_under_its_fence_only
+                a_late_worker_keeps_what_nobody_took
+                a_claim_that_cannot_be_meant_takes_nothing
+            }
+            jobs_settle {
+                a_job_that_is_done_is_over
+                a_failed_job_waits_for_its_time
+                a_dead_job_keeps_its_newest_errors
+                a_snooze_and_a_give_back_use_no_attempt
+                a_job_that_is_called_off_tells_why
+                a_stale_fence_changes_nothing_while_others_are_written
+                what_is_over_stays_over
+                events_and_jobs_are_written_with_the_end
+                what_is_refused_leaves_nothing
+                a_job_may_send_its_own_successor
+                lines_are_kept_in_order_also_when_they_are_the_same
+                a_job_that_says_too_much_keeps_its_first_lines
+            }
+            jobs_lanes {
+                jobs_of_an_object_run_one_after_another
+                a_lane_goes_on_when_its_job_is_over
+                a_lane_waits_while_its_first_is_retried
+                a_snoozed_job_keeps_its_place
+                a_priority_does_not_change_the_order_of_a_lane
+                a_dead_job_holds_its_lane
+                a_dead_job_that_is_to_be_skipped_holds_nothing
+                a_death_may_be_that_of_all_that_wait_in_its_lane
+                a_job_that_is_brought_back_runs_next_in_its_lane
+                a_job_that_is_brought_back_waits_for_who_is_at_work
+                jobs_that_are_brought_back_run_in_their_old_order
+                jobs_of_an_object_without_an_order_are_independent
+                a_delayed_job_joins_its_lane_when_it_is_due
+                the_predecessor_is_who_goes_before
+                a_long_lane_lets_one_go_at_a_time
+            }
+            jobs_time {
+                due_jobs_go_on_by_their_time_then_as_they_were_sent
+                a_job_goes_on_at_its_time_and_not_before
+                a_look_tells_when_to_look_again
+                a_job_is_taken_over_when_its_lease_has_passed
+                a_job_that_ends_its_workers_dies
+                leases_that_passed_are_found_with_the_earliest_first
+                times_follow_the_stores_clock_when_it_steps
+            }
+            jobs_steer {
+                what_a_state_does_not_allow_changes_nothing
+                a_job_that_waits_is_cancelled_at_once
+                a_running_job_is_told_to_stop_and_is_cancelled_when_it_ends
+                a_cancellation_and_an_end_do_not_overwrite_each_other
+                a_job_that_was_told_to_stop_takes_no_other_with_it
+                a_job_that_waits_for_its_time_runs_now_when_it_is_retried
+                a_dead_job_is_not_brought_back_beside_a_live_one_with_its_key
+                a_skipped_job_leaves_its_lane
+                a_call_sees_what_it_has_done_before
+            }
+            jobs_rules {
+                a_rule_comes_back_as_it_was_set
+                a_rule_on_a_prefix_holds_all_below_it
+                a_rule_on_an_object_parks_its_jobs_of_all_handlers
+                what_is_retried_under_a_rule_waits_for_it
+                both_kinds_hold_and_lift_separately
+                lifting_lets_everything_go_that_waited
+                a_rule_lifts_itself_when_it_expires
+                a_rule_that_cannot_be_meant_changes_nothing
+                what_is_done_about_rules_is_in_the_log_with_its_chain
+                every_change_of_a_rule_raises_the_version
+                processes_that_have_not_seen_a_version_are_awaited
+                a_rule_holds_nothing_but_its_scope
+            }
+            jobs_read {
+                jobs_come_by_number_page_by_page
+                the_last_page_says_so
+                a_page_is_bounded_in_bytes
+                a_scan_is_bounded_and_goes_on
+                counts_are_of_what_is_not_over
+                who_runs_jobs_is_known_by_handler
+                a_closed_store_refuses_what_is_asked_about_jobs
+            }
+            jobs_purge {
+                purging_by_age_forgets_what_ended_before
+                purging_by_count_keeps_the_youngest
+                purging_never_takes_what_is_live_or_holds_a_lane
+            }
+            jobs_concurrency {
+                each_job_is_taken_once
+                one_unique_key_from_many_is_one_job
+                a_lane_never_has_two_at_work
+                nothing_is_taken_after_a_rule_was_set
+                an_end_and_a_cancellation_agree
             }
         }
     };
@@ -422,10 +563,22 @@ mod tests {
             ("positions_groups", include_str!("positions_groups.rs")),
             ("positions_subscriptions", include_str!("positions_subscriptions.rs")),
             ("positions_slots", include_str!("positions_slots.rs")),
+            ("positions_serving", include_str!("positions_serving.rs")),
             ("positions_settle", include_str!("positions_settle.rs")),
             ("positions_lanes", include_str!("positions_lanes.rs")),
+            ("positions_parked", include_str!("positions_parked.rs")),
             ("positions_deliveries", include_str!("positions_deliveries.rs")),
             ("positions_concurrency", include_str!("positions_concurrency.rs")),
+            ("jobs_send", include_str!("jobs_send.rs")),
+            ("jobs_claim", include_str!("jobs_claim.rs")),
+            ("jobs_settle", include_str!("jobs_settle.rs")),
+            ("jobs_lanes", include_str!("jobs_lanes.rs")),
+            ("jobs_time", include_str!("jobs_time.rs")),
+            ("jobs_steer", include_str!("jobs_steer.rs")),
+            ("jobs_rules", include_str!("jobs_rules.rs")),
+            ("jobs_read", include_str!("jobs_read.rs")),
+            ("jobs_purge", include_str!("jobs_purge.rs")),
+            ("jobs_concurrency", include_str!("jobs_concurrency.rs")),
         ];
         let names = |(group, text): &(&str, &str)| -> Vec<String> {
             let functions = text.split("\npub async fn ").skip(1);

@@ -2,11 +2,12 @@
 
 use super::Subject;
 use super::positions::{
-    LEASE, PAST_THE_LEASE_MILLIS, delivery, line, name, names, object_lane, process, reader, waiting, wants,
+    LEASE, PAST_THE_LEASE_MILLIS, delivery, lane_in, line, name, names, object_lane, process, reader, waiting, wants,
 };
 use crate::factory::Factory;
 use ensue_core::positions::{
-    Acquire, GroupKind, LaneQuery, Lost, NewGroup, SLOTS_MAX, Settled, SlotChange, SlotState, Start,
+    Acquire, GroupKind, GroupState, LaneQuery, LaneState, Lost, NewGroup, Replay, SLOTS_MAX, Settled, SlotChange,
+    SlotState, Start,
 };
 use ensue_core::{Seq, StoreError};
 
@@ -23,8 +24,14 @@ pub async fn a_group_that_is_there_stays_as_it_is(factory: &dyn Factory) {
     let (made, is_new) = subject.store.create_group(handler(Start::After(3), 4)).await.expect("made");
     assert!(is_new);
     assert_eq!((made.name.as_str(), made.kind, made.cursor()), ("h", GroupKind::Handler, 3));
-    let slot =
-        |slot| SlotState { slot, cursor: 3, fence: made.slots[usize::from(slot)].fence, vanished: 0, owner: None };
+    let slot = |slot| SlotState {
+        slot,
+        cursor: 3,
+        fence: made.slots[usize::from(slot)].fence,
+        vanished: 0,
+        owner: None,
+        replay: None,
+    };
     assert_eq!(made.slots, (0..4).map(slot).collect::<Vec<_>>());
     assert_eq!((made.created_at, made.served_at), (subject.clock.now(), subject.clock.now()));
     assert_eq!((made.subscriptions, made.lanes, made.oldest_lane, made.lost), (0, 0, None, None));
@@ -382,4 +389,106 @@ pub async fn a_closed_store_refuses_what_is_asked_about_groups(factory: &dyn Fac
     assert_eq!(names(&subject.store.groups().await.expect("groups")), ["g"]);
     assert_eq!(subject.subscriptions("g").await, []);
     subject.settle_done(change).await;
+}
+
+/// However many groups there are, a page of them is bounded, and the pages are the list.
+pub async fn groups_come_page_by_page(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    for group in ["b", "B", "a.b", "ä", "a"] {
+        subject.make_pull(group).await;
+    }
+    for handler in ["h.a", "h", "A.h"] {
+        subject.make_handler(handler, 2).await;
+    }
+    let page = async |kind: Option<GroupKind>, after: Option<&str>, limit: usize| {
+        let after = after.map(name);
+        let groups = subject.store.groups_after(kind, after.as_ref(), limit).await.expect("groups");
+        groups.into_iter().map(|group| (group.name.to_string(), group.slots.len())).collect::<Vec<_>>()
+    };
+    let all = subject.store.groups().await.expect("groups");
+    let all: Vec<(String, usize)> = all.iter().map(|group| (group.name.to_string(), group.slots.len())).collect();
+    assert_eq!(page(None, None, 100).await, all);
+    let mut joined = page(None, None, 3).await;
+    while joined.len() < all.len() {
+        let after = joined.last().expect("a page").0.clone();
+        let next = page(None, Some(&after), 3).await;
+        assert!((1..=3).contains(&next.len()), "{next:?}");
+        joined.extend(next);
+    }
+    assert_eq!(joined, all);
+    assert_eq!(page(None, Some("ä"), 3).await, []);
+    let handlers = [("A.h", 2), ("h", 2), ("h.a", 2)].map(|(name, slots)| (name.to_owned(), slots));
+    assert_eq!(page(Some(GroupKind::Handler), None, 100).await, handlers);
+    assert_eq!(page(Some(GroupKind::Handler), Some("a"), 1).await, handlers[1..2]);
+    assert_eq!(page(Some(GroupKind::Pull), Some("a"), 2).await.len(), 2);
+    // One that is gone is a place all the same.
+    subject.store.delete_group(&name("h")).await.expect("deleted");
+    assert_eq!(page(Some(GroupKind::Handler), Some("h"), 5).await, handlers[2..]);
+}
+
+/// Each slot goes back before the range and knows where it was; what has not come there yet stays where it is.
+pub async fn a_replay_goes_back_and_knows_where_it_was(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    subject.fill("t", None, 30).await;
+    subject.make_handler("h", 3).await;
+    let me = process(1);
+    let slots = subject.take("h", &me).await;
+    for (slot, cursor) in slots.iter().zip([5, 15, 30]) {
+        let change = SlotChange::new(name("h"), slot.slot, me.id, slot.fence);
+        subject.settle_done(SlotChange { cursor: Some(cursor), ..change }).await;
+    }
+    let version = subject.renewed_version(&me).await;
+    let replay = async |subject: &Subject, after: Seq, to: Seq| subject.store.replay(&name("h"), after, to).await;
+    let moved = replay(&subject, 9, 20).await.expect("an answer").expect("a group");
+    let stands = |group: &GroupState| -> Vec<(Seq, Option<Replay>)> {
+        group.slots.iter().map(|slot| (slot.cursor, slot.replay)).collect()
+    };
+    let expected = [(5, None), (9, None), (9, Some(Replay { to: 20, resume: 30 }))];
+    assert_eq!(stands(&moved), expected);
+    assert!(moved.slots.iter().all(|slot| slot.owner.is_none()), "whoever had it has lost it");
+    assert!(subject.renewed_version(&me).await > version, "and is told");
+    let late = SlotChange::new(name("h"), 2, me.id, slots[2].fence);
+    assert_eq!(subject.try_settle(SlotChange { cursor: Some(30), ..late }).await, Settled::FenceLost);
+    // Asked for again because the answer was lost, it is the same; another one has to wait.
+    assert_eq!(stands(&replay(&subject, 9, 20).await.expect("an answer").expect("a group")), expected);
+    assert!(matches!(replay(&subject, 9, 21).await, Err(StoreError::Conflict(_))));
+    subject.reopen().await;
+    assert_eq!(stands(&subject.group("h").await), expected);
+    // It is known until the next one: lanes may be left in the range.
+    let slots = subject.take("h", &me).await;
+    let change = SlotChange::new(name("h"), 2, me.id, slots[2].fence);
+    subject.settle_done(SlotChange { cursor: Some(29), ..change.clone() }).await;
+    assert!(matches!(replay(&subject, 9, 20).await, Err(StoreError::Conflict(_))), "it is not through");
+    subject.settle_done(SlotChange { cursor: Some(30), ..change }).await;
+    assert_eq!(stands(&subject.group("h").await)[2], (30, Some(Replay { to: 20, resume: 30 })));
+    let again = replay(&subject, 0, 1).await.expect("an answer").expect("a group");
+    assert_eq!(stands(&again)[2], (0, Some(Replay { to: 1, resume: 30 })));
+    // A seek ends it.
+    let moved = subject.store.seek(&name("h"), 12).await.expect("an answer").expect("a group");
+    assert_eq!(stands(&moved), [(12, None); 3]);
+}
+
+/// A range outside of the log, a group that is read, one with lanes, one that is not there.
+pub async fn a_replay_that_cannot_be_changes_nothing(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    subject.fill("t", Some("o"), 30).await;
+    subject.store.trim(11, 100).await.expect("trimmed");
+    subject.make_pull("g").await;
+    subject.make_handler("h", 1).await;
+    let change = subject.take_one("h", &process(1)).await;
+    subject.settle_done(SlotChange { cursor: Some(30), ..change.clone() }).await;
+    let before = subject.group("h").await;
+    for (after, to) in [(9, 20), (10, 31), (12, 12), (12, 11)] {
+        let refused = subject.store.replay(&name("h"), after, to).await;
+        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{after} to {to}: {refused:?}");
+    }
+    assert!(matches!(subject.store.replay(&name("g"), 10, 20).await, Err(StoreError::Conflict(_))));
+    assert_eq!(subject.store.replay(&name("other"), 10, 20).await, Ok(None));
+    assert_eq!(subject.group("h").await, before);
+    for state in [LaneState::Waiting, LaneState::Held, LaneState::Dead, LaneState::Done] {
+        subject.put_lanes(&change, [lane_in(state, object_lane("o"), 30)]).await;
+        let refused = subject.store.replay(&name("h"), 10, 20).await;
+        assert!(matches!(refused, Err(StoreError::Conflict(_))), "{state:?}: {refused:?}");
+    }
+    assert_eq!(subject.group("h").await.cursor(), 30);
 }

@@ -4,7 +4,7 @@ use super::Subject;
 use super::positions::{PAST_THE_LEASE_MILLIS, keys, lane_in, name, object_lane, process, reader, waiting};
 use crate::factory::Factory;
 use ensue_core::positions::{
-    Ask, Lane, LaneChange, LaneKey, LaneQuery, LaneRow, LaneState, Settled, SlotChange, SlotNumber,
+    Ask, Lane, LaneChange, LaneKey, LaneQuery, LaneRow, LaneState, Settled, SlotChange, SlotNumber, StuckPlace,
 };
 use ensue_core::{ObjectKey, Seq};
 use jiff::SignedDuration;
@@ -46,7 +46,7 @@ pub async fn a_lane_comes_back_as_it_was_put(factory: &dyn Factory) {
         };
         let change = SlotChange::new(name("h"), slot, me.id, slots[usize::from(slot)].fence);
         subject.put_lanes(&change, [lane.clone()]).await;
-        expected.push(LaneRow { group: name("h"), slot, lane, since: at, ask: None });
+        expected.push(LaneRow { group: name("h"), slot, lane, since: at, ask: None, parked_to: None });
     }
     subject.reopen().await;
     for row in &expected {
@@ -77,7 +77,7 @@ pub async fn putting_a_lane_again_keeps_since_and_answers_what_was_asked(factory
     assert_eq!(subject.lane("h", &key).await.and_then(|row| row.ask), Some(Ask::Retry));
     let again = Lane { attempts: 2, redriven: true, ..waiting(key.clone(), 4) };
     subject.put_lanes(&change, [again.clone()]).await;
-    let row = LaneRow { group: name("h"), slot: 0, lane: again, since, ask: None };
+    let row = LaneRow { group: name("h"), slot: 0, lane: again, since, ask: None, parked_to: None };
     assert_eq!(subject.lane("h", &key).await, Some(row));
 }
 
@@ -329,4 +329,38 @@ pub async fn a_reader_puts_lanes_in_its_one_slot(factory: &dyn Factory) {
     let row = subject.lane("g", &LaneKey::Event(2)).await.expect("a lane");
     assert_eq!((row.slot, row.lane.position), (0, 2));
     assert_eq!(subject.group("g").await.lanes, 1);
+}
+
+/// Pages of what stands still are the list, whatever stands still since the same moment.
+pub async fn stuck_lanes_come_page_by_page(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    for group in ["B", "a"] {
+        subject.make_handler(group, 1).await;
+    }
+    let me = process(1);
+    let changes = [subject.take_one("B", &me).await, subject.take_one("a", &me).await];
+    for round in 0..3 {
+        for change in &changes {
+            let states = [LaneState::Held, LaneState::Dead, LaneState::Waiting];
+            let lane = |(n, state)| lane_in(state, object_lane(&format!("o{round}{n}")), 1);
+            subject.put_lanes(change, states.into_iter().enumerate().map(lane)).await;
+        }
+        subject.clock.advance_millis(1_000);
+    }
+    subject.put_lanes(&changes[0], [lane_in(LaneState::Held, LaneKey::Event(7), 7)]).await;
+    let all = subject.lanes(LaneQuery::Stuck { group: None }).await;
+    assert_eq!(all.len(), 13);
+    for limit in [1, 2, 5, 100] {
+        let mut joined = subject.store.lanes(LaneQuery::Stuck { group: None }, limit).await.expect("lanes");
+        loop {
+            let place = StuckPlace::of(joined.last().expect("a page"));
+            let next = subject.store.lanes(LaneQuery::StuckAfter(place), limit).await.expect("lanes");
+            assert!(next.len() <= limit);
+            if next.is_empty() {
+                break;
+            }
+            joined.extend(next);
+        }
+        assert_eq!(joined, all, "in pages of {limit}");
+    }
 }

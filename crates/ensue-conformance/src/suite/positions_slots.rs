@@ -56,6 +56,7 @@ pub async fn free_slots_are_taken_and_own_ones_stay_under_their_fence(factory: &
         fence: slot.fence,
         vanished: 0,
         owner: Some(subject.lease_from_now(&me)),
+        replay: None,
     });
     assert_eq!(group.slots, expected.collect::<Vec<_>>());
 

@@ -2,13 +2,14 @@
 //!
 //! Each mutant is a model with one fault of a kind that real engines have; both must find it.
 
+mod jobs;
 mod log;
 mod positions;
 
 use async_trait::async_trait;
-use ensue_conformance::model::ModelFactory;
+use ensue_conformance::model::Model;
 use ensue_conformance::suite::{behaviours, block_on};
-use ensue_conformance::{Clock, Factory, Place, random, random_positions};
+use ensue_conformance::{Clock, Factory, ManualClock, Place, random, random_jobs, random_positions};
 use ensue_core::store::SharedStore;
 use std::sync::Arc;
 
@@ -43,27 +44,54 @@ enum Fault {
     ForgetsWhatWasAsked,
     CollapsesEqualLines,
     PurgesByCountAlone,
+    ServesNothing,
+    ServesWhatItServedBefore,
+    SettlesUnderAnyFence,
+    FinishesWhatIsCancelled,
+    PublishesWithoutTheJob,
+    EndsWhatIsRefused,
+    UsesAttemptsForNothing,
+    CountsNoAttempts,
+    FreesTwoOfALane,
+    GoesOnDuringARetry,
+    DeadHoldNothing,
+    NeverFreesAKey,
+    IgnoresRulesAtClaim,
+    RoundsPriorities,
+    TakesTheNewestFirst,
+    TellsNobodyToStop,
+    KeepsTheOldPlaceOfTheDelayed,
+    FindsNoExpired,
+    RedrivesAtTheEnd,
+    CollapsesEqualLinesOfJobs,
+    PurgesWhatHoldsALane,
+    ParksNothingForARule,
+    StrandsWhatWaited,
+    AwaitsNobody,
 }
 
 struct Mutant {
     inner: SharedStore,
+    /// The same store.
+    model: Model,
     fault: Fault,
 }
 
 struct MutantFactory(Fault);
-struct MutantPlace(Box<dyn Place>, Fault);
+struct MutantPlace(Model, Fault);
 
 #[async_trait]
 impl Factory for MutantFactory {
     async fn make(&self) -> Box<dyn Place> {
-        Box::new(MutantPlace(ModelFactory.make().await, self.0))
+        Box::new(MutantPlace(Model::new(ManualClock::at_noon().clock()), self.0))
     }
 }
 
 #[async_trait]
 impl Place for MutantPlace {
     async fn open(&self, clock: Clock) -> SharedStore {
-        Arc::new(Mutant { inner: self.0.open(clock).await, fault: self.1 })
+        let model = self.0.reopened(clock);
+        Arc::new(Mutant { inner: Arc::new(model.clone()), model, fault: self.1 })
     }
 }
 
@@ -71,6 +99,7 @@ impl Place for MutantPlace {
 fn the_model_agrees_with_itself() {
     random::compare(&MutantFactory(Fault::None), 300);
     random_positions::compare(&MutantFactory(Fault::None), 300);
+    random_jobs::compare(&MutantFactory(Fault::None), 300);
 }
 
 const LOG_FAULTS: [Fault; 8] = [
@@ -84,7 +113,7 @@ const LOG_FAULTS: [Fault; 8] = [
     Fault::TimeBeforeIncludesTheTime,
 ];
 
-const POSITIONS_FAULTS: [Fault; 19] = [
+const POSITIONS_FAULTS: [Fault; 21] = [
     Fault::IgnoresFences,
     Fault::ReadersAreNeverLate,
     Fault::LosesWhatWasLost,
@@ -104,6 +133,33 @@ const POSITIONS_FAULTS: [Fault; 19] = [
     Fault::ForgetsWhatWasAsked,
     Fault::CollapsesEqualLines,
     Fault::PurgesByCountAlone,
+    Fault::ServesNothing,
+    Fault::ServesWhatItServedBefore,
+];
+
+const JOBS_FAULTS: [Fault; 22] = [
+    Fault::SettlesUnderAnyFence,
+    Fault::FinishesWhatIsCancelled,
+    Fault::PublishesWithoutTheJob,
+    Fault::EndsWhatIsRefused,
+    Fault::UsesAttemptsForNothing,
+    Fault::CountsNoAttempts,
+    Fault::FreesTwoOfALane,
+    Fault::GoesOnDuringARetry,
+    Fault::DeadHoldNothing,
+    Fault::NeverFreesAKey,
+    Fault::IgnoresRulesAtClaim,
+    Fault::RoundsPriorities,
+    Fault::TakesTheNewestFirst,
+    Fault::TellsNobodyToStop,
+    Fault::KeepsTheOldPlaceOfTheDelayed,
+    Fault::FindsNoExpired,
+    Fault::RedrivesAtTheEnd,
+    Fault::CollapsesEqualLinesOfJobs,
+    Fault::PurgesWhatHoldsALane,
+    Fault::ParksNothingForARule,
+    Fault::StrandsWhatWaited,
+    Fault::AwaitsNobody,
 ];
 
 #[test]
@@ -122,23 +178,51 @@ fn the_comparison_about_groups_finds_every_mutant() {
     }
 }
 
-/// Does any behaviour of the suite, of those about groups or of the others, see what is wrong?
-fn is_seen_by_the_suite(fault: Fault, about_groups: bool) -> bool {
-    let meant = behaviours().into_iter().filter(|one| one.name.starts_with("positions_") == about_groups);
+#[test]
+fn the_comparison_about_jobs_finds_every_mutant() {
+    for fault in JOBS_FAULTS {
+        let found = std::panic::catch_unwind(|| random_jobs::compare(&MutantFactory(fault), 2_000)).is_err();
+        assert!(found, "the comparison does not see {fault:?}");
+    }
+}
+
+/// Does any behaviour of a part of the suite see what is wrong?
+fn is_seen_by_the_suite(fault: Fault, is_meant: fn(&str) -> bool) -> bool {
+    let meant = behaviours().into_iter().filter(|one| is_meant(one.name));
     meant.into_iter().any(|one| std::panic::catch_unwind(|| block_on((one.run)(&MutantFactory(fault)))).is_err())
+}
+
+fn is_about_groups(name: &str) -> bool {
+    name.starts_with("positions_")
+}
+
+fn is_about_jobs(name: &str) -> bool {
+    name.starts_with("jobs_")
+}
+
+fn is_about_the_log(name: &str) -> bool {
+    !is_about_groups(name) && !is_about_jobs(name)
 }
 
 #[test]
 fn the_suite_finds_every_mutant() {
     for fault in LOG_FAULTS {
-        assert!(is_seen_by_the_suite(fault, false), "no behaviour of the suite sees {fault:?}");
+        assert!(is_seen_by_the_suite(fault, is_about_the_log), "no behaviour of the suite sees {fault:?}");
     }
 }
 
 #[test]
 fn the_suite_about_groups_finds_every_mutant() {
-    assert!(!is_seen_by_the_suite(Fault::None, true), "a right one passes");
+    assert!(!is_seen_by_the_suite(Fault::None, is_about_groups), "a right one passes");
     for fault in POSITIONS_FAULTS {
-        assert!(is_seen_by_the_suite(fault, true), "no behaviour of the suite sees {fault:?}");
+        assert!(is_seen_by_the_suite(fault, is_about_groups), "no behaviour of the suite sees {fault:?}");
+    }
+}
+
+#[test]
+fn the_suite_about_jobs_finds_every_mutant() {
+    assert!(!is_seen_by_the_suite(Fault::None, is_about_jobs), "a right one passes");
+    for fault in JOBS_FAULTS {
+        assert!(is_seen_by_the_suite(fault, is_about_jobs), "no behaviour of the suite sees {fault:?}");
     }
 }

@@ -3,10 +3,11 @@
 use super::{Fault, Mutant};
 use async_trait::async_trait;
 use ensue_core::positions::{
-    Acquire, Acquired, Ask, Delivery, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, NewGroup, NewSubscription,
-    Positions, Renewed, Settled, SlotChange, SlotNumber, SubscriptionState,
+    Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
+    NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
+    SubscriptionState,
 };
-use ensue_core::{GroupName, Json, Seq, StoreError, Timestamp};
+use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -74,6 +75,14 @@ impl Positions for Mutant {
         Ok(groups.into_iter().map(|state| self.seen(state)).collect())
     }
 
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        self.inner.groups_after(kind, after, limit).await
+    }
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         self.inner.delete_group(name).await
     }
@@ -86,6 +95,9 @@ impl Positions for Mutant {
         self.inner.seek(name, to).await
     }
 
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        self.inner.replay(name, after, to).await
+    }
     async fn subscribe(&self, mut new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
         if self.fault == Fault::MergesParams {
             new.params = Json::null();
@@ -147,6 +159,23 @@ impl Positions for Mutant {
         Ok(renewed)
     }
 
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        if self.fault == Fault::ServesWhatItServedBefore {
+            let known = self.inner.members().await?.into_iter().find(|known| known.member.id == member.id);
+            let groups = groups.into_iter().chain(known.into_iter().flat_map(|known| known.groups)).collect();
+            return self.inner.serve(member, lease, groups).await;
+        }
+        self.inner.serve(member, lease, groups).await
+    }
+
+    async fn members(&self) -> Result<Vec<Serving>, StoreError> {
+        let mut members = self.inner.members().await?;
+        if self.fault == Fault::ServesNothing {
+            members.iter_mut().for_each(|one| one.groups.clear());
+        }
+        Ok(members)
+    }
+
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
         self.inner.release(member, group, slots).await
     }
@@ -177,6 +206,18 @@ impl Positions for Mutant {
 
     async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError> {
         self.inner.ask_lane(group, key, ask).await
+    }
+
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
+        self.inner.park(parks).await
+    }
+
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.inner.parked(query, limit).await
+    }
+
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError> {
+        self.inner.parked_size(group, key).await
     }
 
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {

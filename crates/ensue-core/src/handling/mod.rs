@@ -8,14 +8,14 @@
 //! | When is a failed delivery tried again? | [`retry`] |
 //! | What follows from how an attempt ended? | [`outcome`] |
 //! | Up to where is everything done? | [`window`] |
-//! | What became of an event, for one handler? | [`audit`] |
+//! | What became of an event, for one handler? | [`mod@verdict`] |
 
-pub mod audit;
 pub mod outcome;
 pub mod retry;
+pub mod verdict;
 pub mod window;
 
-pub use audit::{Facts, Standing, Verdict, verdict};
 pub use outcome::{Ended, Next, OnExhausted, after_attempt};
 pub use retry::Retry;
+pub use verdict::{Facts, Standing, Verdict, verdict};
 pub use window::Window;

@@ -89,6 +89,11 @@ impl Retry {
         Self { delays: Delays::Exponential { first, max }, ..self }
     }
 
+    /// The same delays, with so many attempts.
+    pub fn limited_to(&self, attempts_max: u32) -> Self {
+        Self { attempts_max: attempts_max.clamp(1, ATTEMPTS_LIMIT), ..self.clone() }
+    }
+
     /// How many attempts there are.
     pub fn attempts_max(&self) -> u32 {
         self.attempts_max

@@ -22,6 +22,10 @@ pub const UNIQUE_KEY_BYTES_MAX: usize = 512;
 pub const WORKER_BYTES_MAX: usize = 255;
 /// How many of a job's errors are kept: the newest.
 pub const ERRORS_MAX: usize = 20;
+/// How many lines of a job are kept: the first.
+pub const JOB_LINES_MAX: u64 = 10_000;
+/// The most handlers that one claim may name.
+pub const CLAIM_HANDLERS_MAX: usize = 200;
 /// The most jobs that one call takes.
 pub const JOBS_MAX: usize = 1_000;
 
@@ -188,6 +192,22 @@ pub struct JobError {
     pub at: Timestamp,
     /// What went wrong.
     pub error: String,
+}
+
+impl JobError {
+    /// Errors as engines keep them: a JSON array of the newest [`ERRORS_MAX`], with one more if there is one.
+    pub fn kept(errors: &[Self], one: Option<Self>) -> String {
+        let mut errors: Vec<&Self> = errors.iter().collect();
+        errors.extend(&one);
+        let newest = &errors[errors.len().saturating_sub(ERRORS_MAX)..];
+        // Numbers, times and texts all have a form in JSON.
+        serde_json::to_string(newest).unwrap_or_else(|_| "[]".into())
+    }
+
+    /// Back from what an engine kept.
+    pub fn stored(text: &str) -> Option<Vec<Self>> {
+        serde_json::from_str(text).ok()
+    }
 }
 
 /// A job, as it is.

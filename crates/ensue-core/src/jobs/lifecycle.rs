@@ -3,7 +3,7 @@
 //! Every state, every input and every arrow between them, as pure functions with time as an argument. [`after`] is the
 //! one table; [`diagram`] draws it, and `docs/jobs.md` shows what it draws.
 
-use crate::handling::OnExhausted;
+use crate::handling::{Next, OnExhausted};
 use jiff::Timestamp;
 use std::fmt::Write;
 
@@ -236,6 +236,17 @@ impl JobEnd {
             Self::Snoozed { .. } => Input::Snooze,
             Self::CalledOff { .. } => Input::CallOff,
             Self::GivenBack => Input::GiveBack,
+        }
+    }
+
+    /// What follows from an attempt, as a worker tells it to the store.
+    pub fn of(next: Next) -> Self {
+        match next {
+            Next::Done => Self::Succeeded,
+            Next::Cancelled(why) => Self::CalledOff { why },
+            Next::Wait { at, error: Some(error), .. } => Self::Retry { at, error },
+            Next::Wait { at, error: None, .. } => Self::Snoozed { at },
+            Next::Exhausted { error, .. } => Self::Dead { error },
         }
     }
 

@@ -10,14 +10,17 @@
 //! | What can become of it? | [`lifecycle`] |
 //! | Which job of a lane is next? | [`lane`] |
 //! | Which events does Ensue itself publish? | [`notices`] |
+//! | Where does a job stand for whoever looks? | [`seen()`] |
 
 pub mod job;
 pub mod lane;
 pub mod lifecycle;
 pub mod notices;
+mod seen;
 
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};
 pub use lifecycle::{Input, JobEnd, JobState};
+pub use seen::seen;
 
 use crate::error::StoreError;
 use crate::event::{Appended, Entry};
@@ -212,91 +215,61 @@ pub struct Server {
 
 /// Jobs and all that is known of them, durably.
 #[async_trait]
-#[allow(unused_variables)]
 pub trait Jobs: Send + Sync + 'static {
     /// Sends jobs: all of them in this order, or none. One whose handler has a live job with the same `unique_key` is not
     /// made again, and answers that one's id; also within one call. At most [`job::JOBS_MAX`].
-    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
 
     /// Takes available jobs, the highest priority first and the oldest turn inside it, over all handlers asked for. What a
-    /// rule holds at this moment is not taken. Counts their attempts and raises their fences. Answers in the order in which
+    /// rule holds at this moment is not taken. At most [`job::CLAIM_HANDLERS_MAX`] handlers. Counts their attempts and raises their fences. Answers in the order in which
     /// they are to run.
-    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError>;
 
     /// Renews claims; none for one that is lost.
-    async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError>;
 
     /// Writes how attempts ended, in one commit; an answer for each, in the same order. A job that is over leaves its lane,
     /// unless it died and [holds it](lifecycle::holds_lane); with [`OnExhausted::DeadLetterObject`] its death is that of all
     /// that wait in its lane at that moment.
     ///
     /// [`OnExhausted::DeadLetterObject`]: crate::handling::OnExhausted::DeadLetterObject
-    async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError>;
 
-    /// Writes what a running job says; false if it is somebody else's, or over.
-    async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    /// Writes what a running job says; false if it is somebody else's, or over. Of all that a job says the first
+    /// [`job::JOB_LINES_MAX`] lines are kept.
+    async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError>;
 
     /// Lets jobs go on whose time has come, the earliest first, and finds those whose lease has passed: at most `limit` of
     /// each.
-    async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError>;
 
     /// Does to each job what is wanted, in one commit; an answer for each, in the same order. A dead job that is retried
     /// begins its attempts anew, is marked, and runs next in its lane.
-    async fn steer(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn steer(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError>;
 
     /// A job.
-    async fn job(&self, id: JobId) -> Result<Option<Job>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn job(&self, id: JobId) -> Result<Option<Job>, StoreError>;
 
     /// Jobs by number: at most `limit` of them.
-    async fn jobs(&self, query: JobQuery, limit: usize) -> Result<JobPage, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn jobs(&self, query: JobQuery, limit: usize) -> Result<JobPage, StoreError>;
 
     /// The job that goes before this one in its lane: the one that runs, or else the one with the smallest turn below its
     /// own. None if nothing does, or it is in no lane.
-    async fn predecessor(&self, id: JobId) -> Result<Option<Job>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn predecessor(&self, id: JobId) -> Result<Option<Job>, StoreError>;
 
     /// What a job said, by line, after this one: at most `limit` lines.
-    async fn job_lines(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<JobLine>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn job_lines(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<JobLine>, StoreError>;
 
     /// How many jobs there are, by handler and state; those that are over are not counted.
-    async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError>;
 
     /// Notes that somebody runs the jobs of these handlers, and will for so long.
-    async fn serve_jobs(&self, handlers: &[GroupName], lease: SignedDuration) -> Result<(), StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn serve_jobs(&self, handlers: &[GroupName], lease: SignedDuration) -> Result<(), StoreError>;
 
     /// Who was said to run jobs, by handler, also where the time has passed.
-    async fn job_servers(&self) -> Result<Vec<Server>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn job_servers(&self) -> Result<Vec<Server>, StoreError>;
 
     /// Forgets up to `limit` jobs that are over and hold no lane, with what they said: those that ended before `before`,
     /// and the oldest beyond `keep`. Answers how many.
-    async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
 }

@@ -5,9 +5,10 @@
 //! of its own; a slot whose owner's lease has passed is anybody's to take. Taking it raises its fence, and from then on
 //! nothing that the former owner still wants to write is taken.
 
-use crate::error::Invalid;
+use crate::error::{Invalid, StoreError};
 use crate::event::Seq;
 use crate::key::ObjectKey;
+use crate::positions::replay::Replay;
 use crate::retention::Bounds;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -28,6 +29,30 @@ pub enum GroupKind {
     Pull,
     /// A handler of that name.
     Handler,
+}
+
+impl GroupKind {
+    /// The word for it in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pull => "pull",
+            Self::Handler => "handler",
+        }
+    }
+
+    /// The kind of a word that was stored.
+    pub fn stored(word: &str) -> Option<Self> {
+        [Self::Pull, Self::Handler].into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// Why a group cannot be made: one of this kind has its name already.
+    pub fn has_the_name(self, name: &GroupName) -> StoreError {
+        let whose = match self {
+            Self::Pull => "a group that is read",
+            Self::Handler => "a handler's group",
+        };
+        StoreError::Conflict(format!("`{name}` is {whose} already: choose another name, or delete it first"))
+    }
 }
 
 /// Where a group begins to read.
@@ -82,6 +107,21 @@ pub struct NewGroup {
     pub slots: u16,
 }
 
+impl NewGroup {
+    /// Can it have so many slots?
+    pub fn check_slots(&self) -> Result<(), Invalid> {
+        let slots_max = match self.kind {
+            GroupKind::Pull => 1,
+            GroupKind::Handler => SLOTS_MAX,
+        };
+        if self.slots == 0 || self.slots > slots_max {
+            let reason = format!("is {}; choose at least 1 and at most {slots_max}", self.slots);
+            return Err(Invalid::new("slots", reason));
+        }
+        Ok(())
+    }
+}
+
 /// Somebody who owns slots: a process that runs handlers, or one reader of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -116,6 +156,8 @@ pub struct SlotState {
     pub vanished: u32,
     /// Who has it; also somebody whose lease has passed.
     pub owner: Option<Owner>,
+    /// What it runs again, or has run again last: what that skips is done.
+    pub replay: Option<Replay>,
 }
 
 /// Events that a group did not get to read, because retention took them.
@@ -146,7 +188,7 @@ pub struct GroupState {
     pub subscriptions: u64,
     /// How many lanes wait or are held.
     pub lanes: u64,
-    /// The oldest event that a lane still needs.
+    /// The oldest place of the log that a lane still needs; what is parked of it is not in the log's way.
     pub oldest_lane: Option<Seq>,
     /// What it lost last, if it ever lost anything: told when it read on behind that.
     pub lost: Option<Lost>,
@@ -158,7 +200,7 @@ impl GroupState {
         self.slots.iter().map(|slot| slot.cursor).min().unwrap_or(0)
     }
 
-    /// The oldest event that it still needs.
+    /// The oldest place of the log that it still needs.
     pub fn needs_from(&self) -> Seq {
         self.oldest_lane.map_or(self.cursor() + 1, |lane| lane.min(self.cursor() + 1))
     }
@@ -182,7 +224,7 @@ pub fn slot_of(object: Option<&ObjectKey>, seq: Seq, slots: u16) -> SlotNumber {
 }
 
 /// Which of the live members should have this slot? Each asks itself and comes to the same answer; when one joins or
-/// goes, only its own slots move. A slot of one number is with the same member in every group.
+/// goes, only its own slots move. A slot of one number is with the same member in every group that the same members serve.
 pub fn preferred_member(slot: SlotNumber, members: &[Uuid]) -> Option<Uuid> {
     let weight = |member: &Uuid| {
         let mut bytes = [0; 18];

@@ -1,8 +1,8 @@
 //! What is kept of an object that stands still while its group goes on?
 //!
 //! A lane is a cursor for one object of one group: the events before `position` are done, the one at `position` is
-//! next, and its successors stay in the log. A delivery that concerns no object, or whose handler asks for no order,
-//! has a lane of its own.
+//! next, and its successors stay in the log until retention comes there (`parked.rs`). A delivery that concerns no object,
+//! or whose handler asks for no order, has a lane of its own.
 
 use crate::event::Seq;
 use crate::key::{GroupName, ObjectKey};
@@ -124,6 +124,51 @@ pub struct LaneRow {
     pub since: Timestamp,
     /// What somebody asked since its owner wrote it.
     pub ask: Option<Ask>,
+    /// What it needs before this place is in parked rows, if that was ever so. See [`parked`](super::parked).
+    pub parked_to: Option<Seq>,
+}
+
+impl LaneRow {
+    /// The oldest place of the log that it may still need.
+    pub fn needs_from(&self) -> Seq {
+        self.lane.position.max(self.parked_to.unwrap_or(0))
+    }
+}
+
+/// A place in the list of what is held or dead: pages of it go on there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StuckPlace {
+    /// Since when the lane there has a row.
+    pub since: Timestamp,
+    /// Whose lane.
+    pub key: LaneKey,
+    /// Of which group.
+    pub group: GroupName,
+}
+
+impl StuckPlace {
+    /// The place of a lane.
+    pub fn of(row: &LaneRow) -> Self {
+        Self { since: row.since, key: row.lane.key.clone(), group: row.group.clone() }
+    }
+
+    /// As a text for who goes on later; what is in it is nobody's business.
+    pub fn to_text(&self) -> String {
+        let group = self.group.as_str();
+        format!("{}:{}:{group}{}", self.since.as_microsecond(), group.len(), self.key.to_text())
+    }
+
+    /// Back from that text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (since, rest) = text.split_once(':')?;
+        let (length, rest) = rest.split_once(':')?;
+        let (group, key) = rest.split_at_checked(length.parse().ok()?)?;
+        Some(Self {
+            since: Timestamp::from_microsecond(since.parse().ok()?).ok()?,
+            key: LaneKey::stored(key)?,
+            group: GroupName::parse("group", group).ok()?,
+        })
+    }
 }
 
 /// A change of a lane.
@@ -148,6 +193,13 @@ mod tests {
             assert_eq!(LaneKey::stored(&key.to_text()), Some(key));
         }
         assert_eq!(LaneKey::stored("é"), None);
+        for key in [LaneKey::Object(ObjectKey::stored("a:7:b")), LaneKey::Event(42)] {
+            let place = StuckPlace { since: Timestamp::UNIX_EPOCH, key, group: GroupName::stored("order.paid") };
+            assert_eq!(StuckPlace::parse(&place.to_text()), Some(place));
+        }
+        for text in ["", "1", "1:2", "x:1:ao:b", "1:99:ao:b", "1:1:ab", "1:0:o:b"] {
+            assert_eq!(StuckPlace::parse(text), None, "{text}");
+        }
         for state in [LaneState::Waiting, LaneState::Held, LaneState::Dead, LaneState::Done] {
             assert_eq!(LaneState::stored(state.as_str()), Some(state));
         }

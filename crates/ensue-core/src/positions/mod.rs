@@ -7,13 +7,19 @@
 //! | question | file |
 //! |---|---|
 //! | Who reads the log, and how far have they come? | [`group`] |
+//! | Who serves which group? | [`serving`] |
 //! | What does a group want? | [`subscription`] |
 //! | What is kept of an object that stands still? | [`lane`] |
+//! | What is kept of it when retention takes the log? | [`parked`] |
+//! | How does a handler run a part of the log again? | [`replay`] |
 //! | What became of a delivery? | [`delivery`] |
 
 pub mod delivery;
 pub mod group;
 pub mod lane;
+pub mod parked;
+pub mod replay;
+pub mod serving;
 pub mod subscription;
 
 pub use delivery::{Delivery, DeliveryState, Level, LogLine};
@@ -21,11 +27,15 @@ pub use group::{
     Fence, GroupKind, GroupState, Lost, Member, NewGroup, Owner, SLOTS_MAX, SlotNumber, SlotState, Start, check_cursor,
     preferred_member, slot_of,
 };
-pub use lane::{Ask, Lane, LaneChange, LaneKey, LaneRow, LaneState};
+pub use lane::{Ask, Lane, LaneChange, LaneKey, LaneRow, LaneState, StuckPlace};
+pub use parked::{PARKED_ALL, Park, ParkedMax, ParkedQuery, ParkedSize, to_park};
+pub use replay::{Replay, Unreplayable};
+pub use serving::{Serving, servers_of, slots_for};
 pub use subscription::{NewSubscription, SubscriptionState};
 
 use crate::error::StoreError;
-use crate::event::{Appended, Entry, Seq};
+use crate::event::{Appended, Entry, Event, Seq};
+use crate::jobs::NewJob;
 use crate::key::{GroupName, ObjectKey};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -73,7 +83,8 @@ pub struct Acquired {
 /// What a member hears when it renews its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
-    /// Counts up when a slot is taken from this member, or something is asked of a lane of its.
+    /// Counts up when a slot is taken from this member, something is asked of a lane of its, or another begins or ceases to
+    /// serve a group that it serves.
     pub version: u64,
     /// All processes whose leases have not passed, this one included, by id.
     pub members: Vec<Member>,
@@ -101,6 +112,8 @@ pub struct SlotChange {
     pub lines: Vec<LogLine>,
     /// Events to publish.
     pub events: Vec<Entry>,
+    /// Jobs to send.
+    pub jobs: Vec<NewJob>,
     /// What retention had taken before the slot came to it.
     pub lost: Option<Lost>,
 }
@@ -109,19 +122,20 @@ impl SlotChange {
     /// A change of nothing yet.
     pub fn new(group: GroupName, slot: SlotNumber, member: Uuid, fence: Fence) -> Self {
         let (cursor, lost) = (None, None);
-        let (lanes, deliveries, lines, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { group, slot, member, fence, cursor, lanes, deliveries, lines, events, lost }
+        let (lanes, deliveries, lines) = (Vec::new(), Vec::new(), Vec::new());
+        let (events, jobs) = (Vec::new(), Vec::new());
+        Self { group, slot, member, fence, cursor, lanes, deliveries, lines, events, jobs, lost }
     }
 }
 
 /// What came of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// It is on disk, with the events it published.
+    /// It is on disk, with the events it published and the jobs it sent.
     Done(Vec<Appended>),
     /// The slot is somebody else's: nothing of this change was written.
     FenceLost,
-    /// The events cannot be published: nothing of this change was written.
+    /// The events cannot be published, or the jobs not be sent: nothing of this change was written.
     Refused(StoreError),
 }
 
@@ -137,17 +151,27 @@ pub enum LaneQuery {
         /// After this lane; from the first if there is none.
         after: Option<LaneKey>,
     },
-    /// Those held or dead, the oldest first.
+    /// Those held or dead, the oldest first; of those of the same time by the text of their key, then by group.
     Stuck {
         /// Of this group; of all if there is none.
         group: Option<GroupName>,
     },
+    /// Those held or dead in all groups that come after this place, in the same order.
+    StuckAfter(StuckPlace),
     /// Those of an object in all groups, by group.
     Object(ObjectKey),
     /// One lane.
     One(GroupName, LaneKey),
     /// Those of which something was asked, in slots of this member.
     Asked(Uuid),
+    /// Those waiting or held that need an event of the log before this place ([`LaneRow::needs_from`]), by group and the text
+    /// of their key.
+    Needing {
+        /// Before this place.
+        before: Seq,
+        /// After this lane; from the first if there is none.
+        after: Option<(GroupName, LaneKey)>,
+    },
 }
 
 /// Groups and all that is known of them, durably.
@@ -166,12 +190,25 @@ pub trait Positions: Send + Sync + 'static {
     /// All groups, by name.
     async fn groups(&self) -> Result<Vec<GroupState>, StoreError>;
 
+    /// Groups of one kind, or of any, by name, after this one: at most `limit` of them.
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError>;
+
     /// Forgets a group and all that belongs to it; was there one? Whoever has a slot of it has it no longer.
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError>;
 
     /// Moves every cursor of a group to this place, forward or back, and forgets its lanes. Whoever has a slot loses it.
     /// A place outside of the log is [`StoreError::Invalid`].
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError>;
+
+    /// Has a handler's group run what is after `after` and up to `to` again, and then go on where it was. Whoever has a slot
+    /// loses it; what was under way and not settled is run again, too. A range outside of the log is [`StoreError::Invalid`]; a
+    /// group that is read, that has lanes of any state, or that replays already is a [`StoreError::Conflict`].
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError>;
 
     /// Makes a subscription, and says whether it is new. If its group has one with the same topic, condition and params,
     /// compared in full ([`subscription::identity_of_params`]), that one is touched and gets the longer expiry. The group is
@@ -205,6 +242,13 @@ pub trait Positions: Send + Sync + 'static {
     /// Renews a member's lease; none if the store does not know it (any more).
     async fn renew(&self, member: Uuid, lease: SignedDuration) -> Result<Option<Renewed>, StoreError>;
 
+    /// Says which groups a process serves, instead of those that it said before. Becomes known to the store with this, and
+    /// its lease is renewed.
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError>;
+
+    /// All processes whose leases have not passed, by id, with what they serve.
+    async fn members(&self) -> Result<Vec<Serving>, StoreError>;
+
     /// Gives slots of a group back, cleanly: what is done is written, and nothing is under way.
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError>;
 
@@ -220,6 +264,17 @@ pub trait Positions: Send + Sync + 'static {
 
     /// Asks something of a lane: its owner does it when it hears of it, or the next owner. None if there is no such lane.
     async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError>;
+
+    /// Copies events of the log aside for lanes that wait or are held, each lane by itself; answers for how many. One that has
+    /// gone on since needs less; one that was parked further since, that is gone, or whose events are not all there any more
+    /// is left as it is.
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError>;
+
+    /// Parked events: at most `limit` of them, and [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX) bytes.
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// How much of a lane is parked.
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError>;
 
     /// What is recorded of the deliveries of an event, by group.
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError>;

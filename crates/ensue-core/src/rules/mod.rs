@@ -91,44 +91,29 @@ impl Rule {
 
 /// Rules, durably.
 #[async_trait]
-#[allow(unused_variables)]
 pub trait Rules: Send + Sync + 'static {
     /// Sets a rule, or sets the one of the same kind and scope anew (its id and `created_at` stay), and says whether it is
     /// new. Publishes [`notices::rule_set`](crate::jobs::notices::rule_set) in the same commit. From this commit on nothing
     /// that it holds is claimed; jobs of a held object are parked.
-    async fn set_rule(&self, rule: NewRule) -> Result<(Rule, bool), StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn set_rule(&self, rule: NewRule) -> Result<(Rule, bool), StoreError>;
 
     /// Lifts a rule; none if there is no such rule. Publishes
     /// [`notices::rule_lifted`](crate::jobs::notices::rule_lifted) in the same commit, which also lets go whatever waited for
     /// it, however much that is.
-    async fn lift_rule(&self, kind: RuleKind, scope: &Scope, by: &str) -> Result<Option<Rule>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn lift_rule(&self, kind: RuleKind, scope: &Scope, by: &str) -> Result<Option<Rule>, StoreError>;
 
     /// Lifts the rules that have expired, as by `expiry`; answers which.
-    async fn expire_rules(&self) -> Result<Vec<Rule>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn expire_rules(&self) -> Result<Vec<Rule>, StoreError>;
 
     /// All rules, also those that have expired and were not lifted yet, with their version.
-    async fn rules(&self) -> Result<RuleSet, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn rules(&self) -> Result<RuleSet, StoreError>;
 
     /// The version alone.
-    async fn rules_version(&self) -> Result<u64, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn rules_version(&self) -> Result<u64, StoreError>;
 
     /// A process says that it starts nothing any more that this version forbids.
-    async fn report_rules(&self, member: Uuid, version: u64) -> Result<(), StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn report_rules(&self, member: Uuid, version: u64) -> Result<(), StoreError>;
 
     /// Processes whose leases have not passed and who have not reported this version, nor a later one.
-    async fn rules_awaited(&self, version: u64) -> Result<Vec<Member>, StoreError> {
-        Err(StoreError::Unsupported("not yet".into()))
-    }
+    async fn rules_awaited(&self, version: u64) -> Result<Vec<Member>, StoreError>;
 }

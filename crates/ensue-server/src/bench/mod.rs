@@ -8,6 +8,7 @@
 //! |---|---|
 //! | How fast does the log take events, beside plain inserts? | `append.rs`, `append_sqlite.rs`, `append_postgres.rs` |
 //! | How fast do events come to their handlers? | `flow.rs` |
+//! | How fast are jobs sent, claimed, run and settled? | `jobs.rs`, `jobs_postgres.rs` |
 //! | How fast is it found who wants an event? | `matching.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
@@ -28,6 +29,8 @@ mod client;
 mod database;
 mod flow;
 mod http;
+mod jobs;
+mod jobs_postgres;
 mod logs;
 mod matching;
 mod process;
@@ -47,6 +50,8 @@ pub enum BenchCommand {
     Append(append::AppendArgs),
     /// From publish to handlers, beside appending alone
     Flow(flow::FlowArgs),
+    /// Jobs sent, claimed, run and settled, beside a bare queue
+    Jobs(jobs::JobsArgs),
     /// Which of a million subscriptions want an event
     Match(matching::MatchArgs),
     /// POST /v1/events, beside a handler that does nothing
@@ -65,6 +70,7 @@ pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Append(args) => append::run(args).await?,
         BenchCommand::Flow(args) => flow::run(args).await?,
+        BenchCommand::Jobs(args) => jobs::run(args).await?,
         BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,

@@ -4,7 +4,8 @@ use super::Outcome;
 use super::args::json_text;
 use super::group_ask as ask;
 use super::group_read::{self, ReadArgs, ReplayArgs};
-use super::output::{self, OutputArgs};
+use super::output::{self, OutputArgs, shown};
+use super::pages::LimitArgs;
 use super::target::{Access, TargetArgs};
 use crate::config::units::Span;
 use clap::{Args, Subcommand};
@@ -44,8 +45,10 @@ Examples:
 
 A group is a durable reader of the log: of kind pull it is read from outside, of kind handler by
 the handler of that name. lag: how many events of the log are after its cursor, wanted or not.
-With --json: the answer of GET /v1/groups.")]
+With --json: the answer of GET /v1/groups, all of its pages in one.")]
 pub struct ListArgs {
+    #[command(flatten)]
+    limit: LimitArgs,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -202,7 +205,7 @@ pub async fn run(command: GroupCommand) -> anyhow::Result<Outcome> {
 
 async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
     let target = args.target.open(Access::Read).await?;
-    let answer = ask::list(&target).await?;
+    let answer = ask::list(&target, args.limit).await?;
     target.close().await;
     if args.output.json {
         output::json(&answer)?;
@@ -263,15 +266,6 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<Outcome> {
         false => output::line(format_args!("deleted: {}", args.group))?,
     }
     Ok(Outcome::Done)
-}
-
-/// A value for people.
-pub(super) fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-    }
 }
 
 #[cfg(test)]

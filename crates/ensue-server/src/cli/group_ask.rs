@@ -2,6 +2,8 @@
 //!
 //! Both answer with the same JSON: a server sends it, and for a store it is made here by the same shapes.
 
+use super::output::as_json;
+use super::pages::{self, LimitArgs};
 use super::target::Target;
 use crate::config::units::Span;
 use crate::http::groups_shapes::{
@@ -14,10 +16,6 @@ use reqwest::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-
-fn value(shape: &impl Serialize) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(shape)?)
-}
 
 /// A subscription as POST /v1/groups/{group}/subscriptions takes it.
 #[derive(Serialize)]
@@ -36,22 +34,20 @@ fn place(start: Start) -> Value {
     }
 }
 
-/// All groups.
-pub async fn list(target: &Target) -> anyhow::Result<Value> {
-    match target {
-        Target::Server(remote) => remote.get_json(&["v1", "groups"], &[]).await,
-        Target::Store(bus) => {
-            let groups = bus.groups().list().await?;
-            value(&GroupsShape { groups: groups.iter().map(GroupShape::from).collect() })
-        }
-    }
+/// The groups, page after page.
+pub async fn list(target: &Target, limit: LimitArgs) -> anyhow::Result<Value> {
+    let page = async |after: Option<&str>, limit: usize| match target {
+        Target::Server(remote) => remote.get_json(&["v1", "groups"], &pages::query(after, limit)).await,
+        Target::Store(bus) => as_json(&GroupsShape::page(&bus.groups().page(after, limit + 1).await?, limit)),
+    };
+    limit.list("groups", page).await
 }
 
 /// One group.
 pub async fn show(target: &Target, name: &str) -> anyhow::Result<Value> {
     match target {
         Target::Server(remote) => remote.get_json(&["v1", "groups", name], &[]).await,
-        Target::Store(bus) => value(&GroupShape::from(&bus.groups().get(name).await?)),
+        Target::Store(bus) => as_json(&GroupShape::from(&bus.groups().get(name).await?)),
     }
 }
 
@@ -61,7 +57,7 @@ pub async fn create(target: &Target, name: &str, start: Start) -> anyhow::Result
         Target::Server(remote) => {
             remote.ask_json(Method::PUT, &["v1", "groups", name], &json!({ "start": place(start) })).await
         }
-        Target::Store(bus) => value(&GroupShape::from(&bus.groups().create(name, start).await?.0)),
+        Target::Store(bus) => as_json(&GroupShape::from(&bus.groups().create(name, start).await?.0)),
     }
 }
 
@@ -71,7 +67,18 @@ pub async fn seek(target: &Target, name: &str, to: Start) -> anyhow::Result<Valu
         Target::Server(remote) => {
             remote.ask_json(Method::POST, &["v1", "groups", name, "seek"], &json!({ "to": place(to) })).await
         }
-        Target::Store(bus) => value(&GroupShape::from(&bus.groups().seek(name, to).await?)),
+        Target::Store(bus) => as_json(&GroupShape::from(&bus.groups().seek(name, to).await?)),
+    }
+}
+
+/// Has a handler's group run a range again.
+pub async fn replay(target: &Target, name: &str, from: Seq, to: Seq) -> anyhow::Result<Value> {
+    match target {
+        Target::Server(remote) => {
+            let body = json!({ "from": from, "to": to });
+            remote.ask_json(Method::POST, &["v1", "groups", name, "replay"], &body).await
+        }
+        Target::Store(bus) => as_json(&GroupShape::from(&bus.groups().replay(name, from, to).await?)),
     }
 }
 
@@ -81,7 +88,7 @@ pub async fn delete(target: &Target, name: &str) -> anyhow::Result<Value> {
         Target::Server(remote) => remote.ask_json(Method::DELETE, &["v1", "groups", name], &Value::Null).await,
         Target::Store(bus) => {
             bus.groups().delete(name).await?;
-            value(&DeletedGroupShape { name, state: "deleted" })
+            as_json(&DeletedGroupShape { name, state: "deleted" })
         }
     }
 }
@@ -100,7 +107,7 @@ pub async fn subscribe(target: &Target, name: &str, wants: Wants) -> anyhow::Res
             };
             remote.send_json(&["v1", "groups", name, "subscriptions"], &body).await
         }
-        Target::Store(bus) => value(&SubscriptionShape::from(&bus.groups().subscribe(name, wants).await?.0)),
+        Target::Store(bus) => as_json(&SubscriptionShape::from(&bus.groups().subscribe(name, wants).await?.0)),
     }
 }
 
@@ -129,6 +136,8 @@ pub async fn commit(target: &Target, name: &str, lease: &str, cursor: Seq) -> an
             let body = json!({ "cursor": cursor, "lease": lease, "release": true });
             remote.ask_json(Method::POST, &["v1", "groups", name, "commit"], &body).await
         }
-        Target::Store(bus) => value(&CommittedShape::from(bus.groups().commit(name, lease, Some(cursor), true).await?)),
+        Target::Store(bus) => {
+            as_json(&CommittedShape::from(bus.groups().commit(name, lease, Some(cursor), true).await?))
+        }
     }
 }

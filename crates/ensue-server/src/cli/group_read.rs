@@ -2,9 +2,8 @@
 
 use super::Outcome;
 use super::args::seq;
-use super::group::shown;
 use super::group_ask as ask;
-use super::output::{self, OutputArgs};
+use super::output::{self, OutputArgs, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
 use anyhow::{Context, bail};
@@ -56,8 +55,8 @@ Examples:
 
 Prints what the subscriptions of the group, as they are now, want of a range: one event a line, as
 `ensue group read` does. The group stays where it is, and whoever reads it is not disturbed.
-The group of a handler is not replayed by this: `ensue group seek GROUP --to SEQ` has the handler
-run again for everything after SEQ.")]
+The group of a handler prints nothing: its handler runs the range again, in order for each object,
+and goes on where it was. That has to wait while objects of it wait or are held.")]
 pub struct ReplayArgs {
     /// Its name
     group: String,
@@ -102,17 +101,28 @@ pub async fn replay(args: ReplayArgs) -> anyhow::Result<Outcome> {
     if args.from == 0 || to < args.from {
         bail!("--from {} is not the first seq of a range: write one from 1 on, and --to at least as large", args.from);
     }
-    let target = args.target.open(Access::Read).await?;
-    if ask::show(&target, &args.group).await?["kind"] == "handler" {
-        bail!(
-            "the group `{0}` belongs to a handler: `ensue group seek {0} --to {1}` has it run again for everything after \
-             seq {1}",
-            args.group,
-            args.from - 1
-        );
+    let target = args.target.clone().open(Access::Read).await?;
+    let group = ask::show(&target, &args.group).await?;
+    if group["kind"] == "handler" {
+        target.close().await;
+        return replay_handler(args, &group).await;
     }
     replay_range(&target, &args.group, args.from - 1, to, args.output).await?;
     target.close().await;
+    Ok(Outcome::Done)
+}
+
+/// Has a handler run the range again. Its newest event is where the log ended when the group was looked at.
+async fn replay_handler(args: ReplayArgs, group: &Value) -> anyhow::Result<Outcome> {
+    let newest = group["cursor"].as_u64().zip(group["lag"].as_u64()).map(|(cursor, lag)| cursor + lag);
+    let to = args.to.or(newest).context("this is not a group of an Ensue server; check --url")?;
+    let target = args.target.open(Access::Write).await?;
+    let answer = ask::replay(&target, &args.group, args.from, to).await?;
+    target.close().await;
+    match args.output.json {
+        true => output::json(&answer)?,
+        false => output::line(format_args!("asked: {} runs seq {} to {to} again", args.group, args.from))?,
+    }
     Ok(Outcome::Done)
 }
 

@@ -2,20 +2,18 @@
 
 use super::Outcome;
 use super::args::{EventRef, event_ref};
-use super::output::{self, OutputArgs};
+use super::output::{self, OutputArgs, as_json, list, shown};
+use super::pages::{self, LimitArgs};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::deliveries::{DeliveriesShape, LogsShape};
-use crate::http::handlers::{HandlerShape, HandlersShape};
+use crate::http::handlers::HandlersShape;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use ensue::{Found, GroupName};
-use serde::Serialize;
 use serde_json::Value;
 
 /// How many lines of a delivery are shown at once.
 const LOGS_LIMIT: usize = 1_000;
-/// How much of a text stands in a table.
-const SHOWN_CHARS_MAX: usize = 160;
 
 /// `ensue handler …`
 #[derive(Debug, Subcommand)]
@@ -33,8 +31,11 @@ Examples:
   ensue handler list --store sqlite:ensue.db                 # also while the server is stopped
 
 lag: how many events of the log it has not come to. held: how many objects wait for somebody, see
-`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers.")]
+`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers, all of
+its pages in one.")]
 pub struct ListArgs {
+    #[command(flatten)]
+    limit: LimitArgs,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -68,13 +69,14 @@ pub struct DeliveriesArgs {
 pub async fn run(command: HandlerCommand) -> anyhow::Result<Outcome> {
     let HandlerCommand::List(args) = command;
     let target = args.target.open(Access::Read).await?;
-    let answer = match &target {
-        Target::Server(remote) => remote.get_json(&["v1", "handlers"], &[]).await?,
+    let page = async |after: Option<&str>, limit: usize| match &target {
+        Target::Server(remote) => remote.get_json(&["v1", "handlers"], &pages::query(after, limit)).await,
         Target::Store(bus) => {
-            let reports = bus.handler_reports().await?;
-            as_json(&HandlersShape { handlers: reports.iter().map(HandlerShape::from).collect() })?
+            let after = after.map(|after| GroupName::parse("after", after)).transpose()?;
+            as_json(&HandlersShape::page(&bus.handler_reports_after(after.as_ref(), limit + 1).await?, limit))
         }
     };
+    let answer = args.limit.list("handlers", page).await?;
     target.close().await;
     if args.output.json {
         output::json(&answer)?;
@@ -173,27 +175,4 @@ async fn logs_of(target: &Target, event: EventRef, handler: &str) -> anyhow::Res
         Found::Pending(_) => Vec::new(),
     };
     as_json(&LogsShape::new(&lines, 0, LOGS_LIMIT))
-}
-
-/// The shape of an answer over HTTP.
-pub fn as_json(shape: &impl Serialize) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(shape)?)
-}
-
-/// A list of an answer.
-pub fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
-    answer[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A field of an answer for people: one line that is not too long, a dash where there is nothing.
-pub fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "-".into(),
-        Value::String(text) if text.chars().count() > SHOWN_CHARS_MAX => {
-            let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-            format!("{} …", start.replace('\n', " / "))
-        }
-        Value::String(text) => text.replace('\n', " / "),
-        other => other.to_string(),
-    }
 }

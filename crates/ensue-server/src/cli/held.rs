@@ -2,13 +2,13 @@
 
 use super::Outcome;
 use super::args::{EventRef, event_ref};
-use super::handler::{as_json, list, shown};
-use super::output::{self, OutputArgs};
+use super::output::{self, OutputArgs, as_json, list, shown};
+use super::pages::{self, LimitArgs};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::held::{HeldShape, LaneShape};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
-use ensue::positions::Ask;
+use ensue::positions::{Ask, StuckPlace};
 use ensue::{Found, GroupName, ObjectKey, Stuck};
 use serde_json::{Value, json};
 
@@ -21,14 +21,13 @@ Examples:
 
 An object is held when an event of it has exhausted its attempts: its later events wait until
 somebody retries or skips that one. An event alone (without an object, or of an unordered handler)
-has no object here. With --json: the answer of GET /v1/objects?held=true.")]
+has no object here. With --json: the answer of GET /v1/objects?held=true, all of its pages in one.")]
 pub struct ListArgs {
     /// Those that wait for somebody; there is no list of all objects
     #[arg(long, required = true)]
     held: bool,
-    /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    limit: u16,
+    #[command(flatten)]
+    limit: LimitArgs,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -82,16 +81,21 @@ struct AskArgs {
 /// Carries out `ensue object list --held`.
 pub async fn list_held(args: ListArgs) -> anyhow::Result<Outcome> {
     let target = args.target.open(Access::Read).await?;
-    let answer = match &target {
+    let page = async |after: Option<&str>, limit: usize| match &target {
         Target::Server(remote) => {
-            let query = [("held", "true".to_string()), ("limit", args.limit.to_string())];
-            remote.get_json(&["v1", "objects"], &query).await?
+            let mut query = pages::query(after, limit);
+            query.push(("held", "true".into()));
+            remote.get_json(&["v1", "objects"], &query).await
         }
         Target::Store(bus) => {
-            let rows = bus.stuck(usize::from(args.limit)).await?;
-            as_json(&HeldShape { objects: rows.iter().map(LaneShape::from).collect() })?
+            let rows = match after.and_then(StuckPlace::parse) {
+                Some(place) => bus.stuck_after(place, limit + 1).await?,
+                None => bus.stuck(limit + 1).await?,
+            };
+            as_json(&HeldShape::page(&rows, limit))
         }
     };
+    let answer = args.limit.list("objects", page).await?;
     target.close().await;
     if args.output.json {
         output::json(&answer)?;
@@ -139,7 +143,11 @@ async fn send(args: AskArgs, target: Target, path: [String; 4], stuck: Stuck, as
         }
         Target::Store(bus) => {
             let handler = args.handler.as_deref().map(|handler| GroupName::parse("handler", handler)).transpose()?;
-            as_json(&LaneShape::from(&bus.ask_stuck(&stuck, handler.as_ref(), ask).await?))?
+            let asked = bus.ask_stuck(&stuck, handler.as_ref(), ask).await.map_err(|error| match error {
+                ensue::Error::NotFound(what) => anyhow!("{what} (`ensue object list --held`)"),
+                other @ (ensue::Error::Invalid(_) | ensue::Error::Store(_) | ensue::Error::Address(_)) => other.into(),
+            })?;
+            as_json(&LaneShape::from(&asked))?
         }
     };
     target.close().await;

@@ -21,6 +21,7 @@
 //! | Does a command talk to a server or to a store? | `target.rs` |
 //! | Which server, and how is it talked to? | `server.rs`, `remote.rs`, its JSON in `wire.rs` |
 //! | Which events is a command about? | `condition.rs` |
+//! | How does a list that comes in pages become one? | `pages.rs` |
 //! | How does an argument become a value, and how is an answer shown? | `args.rs`, `output.rs` |
 
 mod args;
@@ -36,6 +37,7 @@ mod held;
 mod list;
 mod object;
 pub mod output;
+mod pages;
 mod publish;
 mod remote;
 mod serve;

@@ -6,8 +6,12 @@ use ensue::{Event, Seq};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt::Display;
 use std::io::{self, Write};
+
+/// How much of a text is shown in a table.
+const SHOWN_CHARS_MAX: usize = 160;
 
 /// How to print.
 #[derive(Debug, Clone, Copy, Args)]
@@ -46,6 +50,29 @@ pub fn table<const COLUMNS: usize>(
 pub fn fields(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     pairs.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect::<Vec<_>>().join("\n")
+}
+
+/// The shape of an answer over HTTP, from a store that is opened here.
+pub fn as_json(shape: &impl Serialize) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(shape)?)
+}
+
+/// A list of an answer.
+pub fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+    answer[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A field of an answer for people: one line that is not too long, a dash where there is nothing.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) if text.chars().count() > SHOWN_CHARS_MAX => {
+            let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+            format!("{} …", start.replace('\n', " / "))
+        }
+        Value::String(text) => text.replace('\n', " / "),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
 }
 
 /// A place, or a dash where there is none.
@@ -113,6 +140,12 @@ mod tests {
     #[test]
     fn one_is_not_many() {
         assert_eq!([events(0), events(1), events(1_000)], ["0 events", "1 event", "1,000 events"]);
+    }
+
+    #[test]
+    fn a_field_is_one_line_that_is_not_too_long() {
+        assert_eq!([shown(&Value::Null), shown(&7.into()), shown(&"a\nb".into())], ["-", "7", "a / b"]);
+        assert_eq!(shown(&"x".repeat(161).into()), format!("{} …", "x".repeat(160)));
     }
 
     #[test]

@@ -168,8 +168,8 @@ impl Target {
     pub async fn event(&self, event: EventRef) -> anyhow::Result<Found> {
         let found = match (self, event) {
             (Target::Server(remote), event) => return remote.event(event).await,
-            (Target::Store(bus), EventRef::Seq(seq)) => bus.store().event(seq).await?.map(Found::Logged),
-            (Target::Store(bus), EventRef::Id(id)) => bus.store().find(id).await?,
+            (Target::Store(bus), EventRef::Seq(seq)) => bus.event(seq).await?.map(Found::Logged),
+            (Target::Store(bus), EventRef::Id(id)) => bus.find(id).await?,
         };
         match (found, event) {
             (Some(found), _) => Ok(found),

@@ -212,6 +212,7 @@ impl Settings {
                 age: age.map(|span| span.0),
                 bytes: size.map(|size| size.0),
                 hold_max: Some(hold_max.map_or(DEFAULT_HOLD_MAX, |span| span.0)),
+                ..Retention::default()
             },
             file,
             dev: given.dev,

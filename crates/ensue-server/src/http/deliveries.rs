@@ -111,11 +111,11 @@ impl<'a> LogsShape<'a> {
 /// The place of an event that the path names; none while it is pending.
 pub(super) async fn place(bus: &Ensue, path: Result<Path<String>, PathRejection>) -> Result<Option<Seq>, Problem> {
     match named(path)? {
-        Named::Place(seq) => match bus.store().event(seq).await? {
+        Named::Place(seq) => match bus.event(seq).await? {
             Some(_) => Ok(Some(seq)),
             None => Err(missing(bus, seq).await?),
         },
-        Named::Id(id) => match bus.store().find(id).await? {
+        Named::Id(id) => match bus.find(id).await? {
             Some(Found::Logged(event)) => Ok(Some(event.seq)),
             Some(Found::Pending(_)) => Ok(None),
             None => Err(unknown_id(id)),

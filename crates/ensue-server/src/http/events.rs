@@ -167,11 +167,11 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     Query::parse(raw.as_deref(), &[])?;
     let found = match named(path)? {
-        Named::Place(seq) => match app.bus.store().event(seq).await? {
+        Named::Place(seq) => match app.bus.event(seq).await? {
             Some(event) => Found::Logged(event),
             None => return Err(missing(&app.bus, seq).await?),
         },
-        Named::Id(id) => app.bus.store().find(id).await?.ok_or_else(|| unknown_id(id))?,
+        Named::Id(id) => app.bus.find(id).await?.ok_or_else(|| unknown_id(id))?,
     };
     let shape = match &found {
         Found::Logged(event) => EventShape::from(event),
@@ -211,7 +211,7 @@ pub(super) async fn cancel(
         Named::Id(id) => id,
         // Whatever has a seq is in the log.
         Named::Place(seq) => {
-            return Err(match app.bus.store().event(seq).await? {
+            return Err(match app.bus.event(seq).await? {
                 Some(_) => already_logged(seq),
                 None => missing(&app.bus, seq).await?,
             });

@@ -2,13 +2,11 @@
 
 use super::App;
 use super::events::path_text;
-use super::groups_body::GroupBody;
+use super::fields_body::FieldsBody;
 use super::groups_shapes::{DeletedGroupShape, GroupShape, GroupsShape};
 use super::problem::Problem;
 use super::query::Query;
-use super::responses::{
-    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
-};
+use super::responses::{BadRequest, BodyProblems, Conflict, DiskFull, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -38,7 +36,7 @@ pub(super) fn checked_name(name: String) -> Result<String, Problem> {
 /// Where a group begins.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NewGroup)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct NewGroupShape {
     /// `now` (the default), `beginning`, or the `seq` of the last event that it is not to get.
     #[schema(value_type = Option<serde_json::Value>)]
@@ -48,11 +46,22 @@ pub(super) struct NewGroupShape {
 /// Where a group goes.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Seek)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct SeekShape {
     /// `now`, `beginning`, or a `seq`: the group goes on with the event after that.
     #[schema(value_type = serde_json::Value)]
     to: serde_json::Value,
+}
+
+/// A part of the log.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Replay)]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
+pub(super) struct ReplayShape {
+    /// Its first `seq`.
+    from: u64,
+    /// Its last `seq`.
+    to: u64,
 }
 
 /// Makes a group
@@ -69,14 +78,8 @@ pub(super) struct SeekShape {
     responses(
         (status = 201, description = "It is new", body = GroupShape),
         (status = 200, description = "It was there, and is as it was", body = GroupShape),
-        BadRequest,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn create(
@@ -87,7 +90,7 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     Query::parse(raw.as_deref(), &[])?;
     let name = group_name(path)?;
-    let body = GroupBody::take(request, &app.options, &["start"]).await?;
+    let body = FieldsBody::take(request, &app.options, &["start"]).await?;
     let start = body.fields()?.place("start")?.unwrap_or(Start::Now);
     let (group, is_new) = app.bus.groups().create(&name, start).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -147,24 +150,30 @@ pub(super) async fn delete(
     Ok(shapes::json(StatusCode::OK, &DeletedGroupShape { name: &name, state: "deleted" }))
 }
 
-/// Lists all groups
+/// Lists the groups
 ///
-/// Those of handlers too, by name.
+/// Those of handlers too, by name. Go on with `after` set to the answer's `next`, until that is null.
 #[utoipa::path(
     get,
     path = "/v1/groups",
     operation_id = "list_groups",
     tag = "groups",
+    params(
+        ("after" = Option<String>, Query, description = "Groups after the one of this name"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+    ),
     responses(
-        (status = 200, description = "All groups", body = GroupsShape),
+        (status = 200, description = "A page of groups", body = GroupsShape),
         BadRequest,
         StoreProblems,
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    let groups = app.bus.groups().list().await?;
-    Ok(shapes::json(StatusCode::OK, &GroupsShape { groups: groups.iter().map(GroupShape::from).collect() }))
+    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
+    let limit = query.page_limit()?;
+    let after = query.group("after")?;
+    let groups = app.bus.groups().page(after.as_ref().map(GroupName::as_str), limit + 1).await?;
+    Ok(shapes::json(StatusCode::OK, &GroupsShape::page(&groups, limit)))
 }
 
 /// Moves a group to another place
@@ -180,14 +189,8 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     request_body = SeekShape,
     responses(
         (status = 200, description = "The group, where it is now", body = GroupShape),
-        BadRequest,
         NotFound,
-        TooSlow,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn seek(
@@ -198,10 +201,46 @@ pub(super) async fn seek(
 ) -> Result<Response, Problem> {
     Query::parse(raw.as_deref(), &[])?;
     let name = group_name(path)?;
-    let body = GroupBody::take(request, &app.options, &["to"]).await?;
+    let body = FieldsBody::take(request, &app.options, &["to"]).await?;
     let Some(to) = body.fields()?.place("to")? else {
         return Err(Problem::invalid("to", "is missing; say \"now\", \"beginning\" or a seq"));
     };
     let group = app.bus.groups().seek(&name, to).await?;
+    Ok(shapes::json(StatusCode::OK, &GroupShape::from(&group)))
+}
+
+/// Has a handler run a part of the log again
+///
+/// From the first `seq` to the last; then it goes on where it was. In order for each object; what was under way at this moment may
+/// be run again, too. A conflict while objects of the handler wait or are held, or while it replays already.
+#[utoipa::path(
+    post,
+    path = "/v1/groups/{group}/replay",
+    operation_id = "replay_group",
+    tag = "groups",
+    params(("group" = String, Path, description = "The name of a handler's group: the handler's key")),
+    request_body = ReplayShape,
+    responses(
+        (status = 200, description = "The group, where it is now", body = GroupShape),
+        NotFound,
+        Conflict,
+        BodyProblems,
+    )
+)]
+pub(super) async fn replay(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    RawQuery(raw): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    Query::parse(raw.as_deref(), &[])?;
+    let name = group_name(path)?;
+    let body = FieldsBody::take(request, &app.options, &["from", "to"]).await?;
+    let fields = body.fields()?;
+    let place = |field: &'static str| -> Result<u64, Problem> {
+        let missing = || Problem::invalid(field, "is missing; say the first and the last seq of the range");
+        fields.number(field)?.ok_or_else(missing)
+    };
+    let group = app.bus.groups().replay(&name, place("from")?, place("to")?).await?;
     Ok(shapes::json(StatusCode::OK, &GroupShape::from(&group)))
 }

@@ -1,14 +1,12 @@
 //! How does a group read the log, and say how far it is?
 
 use super::App;
+use super::fields_body::FieldsBody;
 use super::groups::{Segment, group_name};
-use super::groups_body::GroupBody;
 use super::groups_shapes::{CommittedShape, PulledShape};
 use super::problem::{Kind, Problem};
 use super::query::Query;
-use super::responses::{
-    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
-};
+use super::responses::{BodyProblems, Conflict, NotFound};
 use super::shapes;
 use super::stop::stopped;
 use axum::extract::{RawQuery, Request, State};
@@ -22,7 +20,7 @@ use utoipa::ToSchema;
 /// How to read. Other fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = ReadGroup)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct ReadShape {
     /// At most this many events; 100 unless told.
     #[schema(minimum = 1, maximum = 1000)]
@@ -45,7 +43,7 @@ pub(super) struct ReadShape {
 /// How far a group is. Other fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = CommitGroup)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct CommitShape {
     /// Everything up to here is done: the `cursor` of a read, or the `seq` of an event that it answered. May be left out
     /// with `release`.
@@ -71,15 +69,9 @@ pub(super) struct CommitShape {
     request_body(content = ReadShape, description = "May be left out"),
     responses(
         (status = 200, description = "What is next", body = PulledShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn read(
@@ -91,7 +83,7 @@ pub(super) async fn read(
     const FIELDS: &[&str] = &["limit", "wait_ms", "lease_ms", "peek", "cursor", "lease"];
     Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
-    let body = GroupBody::take(request, &app.options, FIELDS).await?;
+    let body = FieldsBody::take(request, &app.options, FIELDS).await?;
     let fields = body.fields()?;
     let default = Pull::default();
     let pull = Pull {
@@ -107,13 +99,23 @@ pub(super) async fn read(
     let groups = app.bus.groups();
     let pulled = tokio::select! {
         biased;
-        pulled = groups.pull(&group, pull) => pulled?,
+        pulled = groups.pull(&group, pull) => pulled.map_err(in_fields)?,
         // What the read took is given back with it.
         () = stopped(&mut stop) => {
             return Err(Problem::new(Kind::Unavailable, "the server stops, and nothing has come yet: read again"));
         }
     };
     Ok(shapes::json(StatusCode::OK, &PulledShape::from(&pulled)))
+}
+
+/// A refusal by the library, told of the fields of the body.
+fn in_fields(error: ensue::Error) -> Problem {
+    Problem::from(error).rename(|field| match field {
+        "wait" => "wait_ms".into(),
+        "lease" => "lease_ms".into(),
+        "under" => "lease".into(),
+        other => other.to_owned().into(),
+    })
 }
 
 /// Says how far a group is
@@ -128,15 +130,9 @@ pub(super) async fn read(
     request_body = CommitShape,
     responses(
         (status = 200, description = "On disk", body = CommittedShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn commit(
@@ -147,7 +143,7 @@ pub(super) async fn commit(
 ) -> Result<Response, Problem> {
     Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
-    let body = GroupBody::take(request, &app.options, &["cursor", "lease", "release"]).await?;
+    let body = FieldsBody::take(request, &app.options, &["cursor", "lease", "release"]).await?;
     let fields = body.fields()?;
     let (cursor, release) = (fields.number("cursor")?, fields.flag("release")?);
     let Some(lease) = fields.text("lease")? else {

@@ -99,11 +99,25 @@ impl<'a> From<&'a Group> for GroupShape<'a> {
     }
 }
 
-/// All groups, by name.
+/// A page of groups, by name.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Groups)]
 pub(crate) struct GroupsShape<'a> {
-    pub groups: Vec<GroupShape<'a>>,
+    groups: Vec<GroupShape<'a>>,
+    /// The `after` of the next page; null if there is none.
+    #[schema(required = true)]
+    next: Option<&'a str>,
+}
+
+impl<'a> GroupsShape<'a> {
+    /// At most `limit` of these; what is beyond tells that there is another page.
+    pub fn page(groups: &'a [Group], limit: usize) -> Self {
+        let next = (groups.len() > limit).then(|| groups[..limit].last()).flatten();
+        Self {
+            groups: groups.iter().take(limit).map(GroupShape::from).collect(),
+            next: next.map(|last| last.state.name.as_str()),
+        }
+    }
 }
 
 /// A group that was deleted.

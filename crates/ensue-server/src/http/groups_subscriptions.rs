@@ -1,14 +1,12 @@
 //! How does a group say what it wants?
 
 use super::App;
+use super::fields_body::FieldsBody;
 use super::groups::{Segment, checked_name, group_name};
-use super::groups_body::GroupBody;
 use super::groups_shapes::{DeletedSubscriptionShape, SubscriptionShape, SubscriptionsShape};
 use super::problem::Problem;
 use super::query::Query;
-use super::responses::{
-    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
-};
+use super::responses::{BadRequest, BodyProblems, Conflict, DiskFull, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -27,7 +25,7 @@ const FIELDS: &[&str] = &["topic", "where", "params", "expires_in"];
 /// What a group is to get. Other fields are refused; without any it gets everything.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NewSubscription)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct NewSubscriptionShape {
     /// This topic and those below it: `order` is also `order.paid`, never `orders`.
     #[schema(max_length = 255)]
@@ -71,14 +69,8 @@ fn named(path: Segments) -> Result<(String, Uuid), Problem> {
     responses(
         (status = 201, description = "It is new", body = SubscriptionShape),
         (status = 200, description = "The group had it, and it is touched", body = SubscriptionShape),
-        BadRequest,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn subscribe(
@@ -89,7 +81,7 @@ pub(super) async fn subscribe(
 ) -> Result<Response, Problem> {
     Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
-    let body = GroupBody::take(request, &app.options, FIELDS).await?;
+    let body = FieldsBody::take(request, &app.options, FIELDS).await?;
     let fields = body.fields()?;
     let wants = Wants {
         topic: fields.text("topic")?,

@@ -15,12 +15,26 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// All handlers.
+/// A page of handlers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Handlers)]
 pub(crate) struct HandlersShape<'a> {
     /// By key.
-    pub handlers: Vec<HandlerShape<'a>>,
+    handlers: Vec<HandlerShape<'a>>,
+    /// The `after` of the next page; null if there is none.
+    #[schema(required = true)]
+    next: Option<&'a str>,
+}
+
+impl<'a> HandlersShape<'a> {
+    /// At most `limit` of these; what is beyond tells that there is another page.
+    pub fn page(reports: &'a [HandlerReport], limit: usize) -> Self {
+        let next = (reports.len() > limit).then(|| reports[..limit].last()).flatten();
+        Self {
+            handlers: reports.iter().take(limit).map(HandlerShape::from).collect(),
+            next: next.map(|last| last.key.as_str()),
+        }
+    }
 }
 
 /// A handler.
@@ -98,20 +112,26 @@ impl<'a> From<&'a HandlerReport> for HandlerShape<'a> {
 
 /// Lists the handlers
 ///
-/// Those of this server, and those that others run or have run on the same store.
+/// Those of this server, and those that others run or have run on the same store. Go on with `after` set to the answer's
+/// `next`, until that is null.
 #[utoipa::path(
     get,
     path = "/v1/handlers",
     operation_id = "list_handlers",
     tag = "handlers",
+    params(
+        ("after" = Option<String>, Query, description = "Handlers after the one of this key"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
+    ),
     responses(
-        (status = 200, description = "All handlers, by key", body = HandlersShape),
+        (status = 200, description = "A page of handlers, by key", body = HandlersShape),
         BadRequest,
         StoreProblems,
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
-    let reports = app.bus.handler_reports().await?;
-    Ok(shapes::json(StatusCode::OK, &HandlersShape { handlers: reports.iter().map(HandlerShape::from).collect() }))
+    let query = Query::parse(raw.as_deref(), &["after", "limit"])?;
+    let limit = query.page_limit()?;
+    let reports = app.bus.handler_reports_after(query.group("after")?.as_ref(), limit + 1).await?;
+    Ok(shapes::json(StatusCode::OK, &HandlersShape::page(&reports, limit)))
 }

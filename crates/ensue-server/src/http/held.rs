@@ -3,28 +3,40 @@
 use super::App;
 use super::deliveries::place;
 use super::events::path_text;
-use super::groups_body::GroupBody;
+use super::fields_body::FieldsBody;
 use super::problem::{Kind, Problem};
 use super::query::Query;
-use super::responses::{
-    BadRequest, Conflict, DiskFull, Invalid, NotFound, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
-};
+use super::responses::{BadRequest, BodyProblems, Conflict, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::positions::{Ask, LaneKey, LaneRow};
+use ensue::positions::{Ask, LaneKey, LaneRow, StuckPlace};
 use ensue::{GroupName, ObjectKey, Seq, Stuck, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// What stands still, the oldest first.
+/// A page of what stands still, the oldest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Held)]
 pub(crate) struct HeldShape<'a> {
-    pub objects: Vec<LaneShape<'a>>,
+    objects: Vec<LaneShape<'a>>,
+    /// The `after` of the next page; null if there is none.
+    #[schema(required = true)]
+    next: Option<String>,
+}
+
+impl<'a> HeldShape<'a> {
+    /// At most `limit` of these; what is beyond tells that there is another page.
+    pub fn page(rows: &'a [LaneRow], limit: usize) -> Self {
+        let next = (rows.len() > limit).then(|| rows[..limit].last()).flatten();
+        Self {
+            objects: rows.iter().take(limit).map(LaneShape::from).collect(),
+            next: next.map(|last| StuckPlace::of(last).to_text()),
+        }
+    }
 }
 
 /// An object, or a single event, that stands still for one handler.
@@ -75,7 +87,7 @@ impl<'a> From<&'a LaneRow> for LaneShape<'a> {
 /// Which handler is asked.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = WhichHandler)]
-#[expect(dead_code, reason = "describes what `groups_body.rs` reads by hand")]
+#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
 pub(super) struct WhichHandlerShape {
     /// Its key; may be left out where only one handler is held.
     handler: Option<String>,
@@ -83,7 +95,8 @@ pub(super) struct WhichHandlerShape {
 
 /// Lists what stands still
 ///
-/// Lanes whose event has exhausted its attempts, the oldest first.
+/// Lanes whose event has exhausted its attempts, the oldest first. Go on with `after` set to the answer's `next`, until that
+/// is null.
 #[utoipa::path(
     get,
     path = "/v1/objects",
@@ -91,6 +104,7 @@ pub(super) struct WhichHandlerShape {
     tag = "objects",
     params(
         ("held" = bool, Query, description = "`true`; there is no list of all objects"),
+        ("after" = Option<String>, Query, description = "What comes after this place: `next` of a page"),
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
     ),
     responses(
@@ -100,12 +114,17 @@ pub(super) struct WhichHandlerShape {
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["held", "limit"])?;
+    let query = Query::parse(raw.as_deref(), &["held", "after", "limit"])?;
     if query.text("held") != Some("true") {
         return Err(Problem::bad_request("held", "must be `true`: there is no list of all objects"));
     }
-    let rows = app.bus.stuck(query.page_limit()?).await?;
-    Ok(shapes::json(StatusCode::OK, &HeldShape { objects: rows.iter().map(LaneShape::from).collect() }))
+    let limit = query.page_limit()?;
+    let rows = match query.text("after").map(StuckPlace::parse) {
+        None => app.bus.stuck(limit + 1).await?,
+        Some(Some(place)) => app.bus.stuck_after(place, limit + 1).await?,
+        Some(None) => return Err(Problem::bad_request("after", "is no place in this list; use `next` of a page")),
+    };
+    Ok(shapes::json(StatusCode::OK, &HeldShape::page(&rows, limit)))
 }
 
 /// Runs the event that an object stands at again
@@ -120,15 +139,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     request_body(content = WhichHandlerShape, description = "May be left out"),
     responses(
         (status = 200, description = "It is asked", body = LaneShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn retry_object(
@@ -152,15 +165,9 @@ pub(super) async fn retry_object(
     request_body(content = WhichHandlerShape, description = "May be left out"),
     responses(
         (status = 200, description = "It is asked", body = LaneShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn skip_object(
@@ -184,15 +191,9 @@ pub(super) async fn skip_object(
     request_body(content = WhichHandlerShape, description = "May be left out"),
     responses(
         (status = 200, description = "It is asked", body = LaneShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn retry_event(
@@ -216,15 +217,9 @@ pub(super) async fn retry_event(
     request_body(content = WhichHandlerShape, description = "May be left out"),
     responses(
         (status = 200, description = "It is asked", body = LaneShape),
-        BadRequest,
         NotFound,
-        TooSlow,
         Conflict,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        DiskFull,
-        StoreProblems,
+        BodyProblems,
     )
 )]
 pub(super) async fn skip_event(
@@ -266,12 +261,15 @@ async fn ask_event(
 
 async fn which(app: &App, raw: Option<String>, request: Request) -> Result<Option<GroupName>, Problem> {
     Query::parse(raw.as_deref(), &[])?;
-    let body = GroupBody::take(request, &app.options, &["handler"]).await?;
+    let body = FieldsBody::take(request, &app.options, &["handler"]).await?;
     let handler = body.fields()?.text("handler")?;
     Ok(handler.map(|handler| GroupName::parse("handler", &handler)).transpose()?)
 }
 
 async fn answer(app: &App, stuck: &Stuck, handler: Option<GroupName>, ask: Ask) -> Result<Response, Problem> {
-    let row = app.bus.ask_stuck(stuck, handler.as_ref(), ask).await?;
+    let row = app.bus.ask_stuck(stuck, handler.as_ref(), ask).await.map_err(|error| match error {
+        ensue::Error::NotFound(what) => Problem::not_found(format!("{what} (GET /v1/objects?held=true)")),
+        other @ (ensue::Error::Invalid(_) | ensue::Error::Store(_) | ensue::Error::Address(_)) => other.into(),
+    })?;
     Ok(shapes::json(StatusCode::OK, &LaneShape::from(&row)))
 }

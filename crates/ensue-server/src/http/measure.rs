@@ -8,9 +8,10 @@ use ensue::positions::GroupState;
 use ensue::{Bounds, SharedStore};
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Bounds of the buckets that durations are counted in: from a cached answer to a client that gave up.
@@ -18,6 +19,8 @@ const BUCKETS_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 /// Bounds of the buckets that numbers of events are counted in: from one to the largest batch.
 const BUCKETS_EVENTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+/// Of how many groups it is told how far they are behind.
+const GROUPS_TOLD_MAX: usize = 1_000;
 /// How often recorded durations are put into their buckets; between, each takes a few bytes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -67,7 +70,6 @@ fn describe() {
     );
     metrics::describe_gauge!("ensue_log_first_seq", "The oldest place of the log");
     metrics::describe_gauge!("ensue_log_last_seq", "The newest place of the log");
-    metrics::describe_gauge!("ensue_group_lag", "Events of the log that a group has not passed, by group");
     metrics::describe_gauge!("ensue_pending_events", "Delayed events that wait for their time");
     metrics::describe_counter!("ensue_append_events_total", "Events that entered the log, by engine");
     metrics::describe_histogram!("ensue_append_batch_events", "Events in one commit, by engine");
@@ -76,13 +78,15 @@ fn describe() {
 }
 
 /// Notes how the log stands: asked of the store when somebody wants to know. A store that does not answer in time leaves
-/// the figures as they were.
-pub(super) async fn log(store: &SharedStore, time_max: Duration) {
+/// the figures as they were. What is known of each group is answered as text: a recorder keeps for ever what it was told
+/// once, and groups come and go.
+pub(super) async fn log(store: &SharedStore, time_max: Duration) -> String {
     let ask = async { (store.bounds().await, store.pending_count().await, store.groups().await) };
-    let Ok((bounds, pending, groups)) = tokio::time::timeout(time_max, ask).await else { return };
-    if let (Ok(bounds), Ok(groups)) = (&bounds, groups) {
-        lags(&groups, *bounds);
-    }
+    let Ok((bounds, pending, groups)) = tokio::time::timeout(time_max, ask).await else { return String::new() };
+    let lags = match (&bounds, groups) {
+        (Ok(bounds), Ok(groups)) => lags(&groups, *bounds),
+        (Err(_), _) | (_, Err(_)) => String::new(),
+    };
     if let Ok(bounds) = bounds {
         metrics::gauge!("ensue_log_first_seq").set(bounds.first as f64);
         metrics::gauge!("ensue_log_last_seq").set(bounds.last as f64);
@@ -90,20 +94,23 @@ pub(super) async fn log(store: &SharedStore, time_max: Duration) {
     if let Ok(pending) = pending {
         metrics::gauge!("ensue_pending_events").set(pending as f64);
     }
+    lags
 }
 
-/// Notes how far every group is behind. One that is gone is behind by nothing.
-fn lags(groups: &[GroupState], bounds: Bounds) {
-    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut gone = std::mem::take(&mut *noted);
-    for group in groups {
-        let name = group.name.to_string();
-        gone.remove(&name);
-        metrics::gauge!("ensue_group_lag", "group" => name.clone()).set(group.lag(bounds) as f64);
-        noted.insert(name);
+/// How far the groups are behind; of very many those that are furthest.
+fn lags(groups: &[GroupState], bounds: Bounds) -> String {
+    let mut lags: Vec<(u64, &GroupState)> = groups.iter().map(|group| (group.lag(bounds), group)).collect();
+    lags.sort_by_key(|(lag, group)| (Reverse(*lag), group.name.clone()));
+    let mut text = String::new();
+    if !lags.is_empty() {
+        text.push_str("# HELP ensue_group_lag Events of the log that a group has not passed, by group\n");
+        text.push_str("# TYPE ensue_group_lag gauge\n");
     }
-    gone.into_iter().for_each(|name| metrics::gauge!("ensue_group_lag", "group" => name).set(0.0));
+    // A name has no character that would have to be escaped.
+    for (lag, group) in lags.into_iter().take(GROUPS_TOLD_MAX) {
+        text.push_str(&format!("ensue_group_lag{{group=\"{}\"}} {lag}\n", group.name));
+    }
+    text
 }
 
 /// Counts a request and measures how long its answer took to begin.

@@ -10,7 +10,12 @@
 //! | Which handlers are there, and what became of an event for each? | `handlers.rs`, `deliveries.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How does a client follow the log? | `stream.rs` |
-//! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its bodies and answers in `groups_body.rs`, `groups_shapes.rs` |
+//! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its answers in `groups_shapes.rs` |
+//! | How are jobs sent, found, called off and brought back? | `jobs.rs`, bodies in `jobs_body.rs`, answers in `jobs_shapes.rs` |
+//! | How does a worker in any language get jobs, and say what became of them? | `jobs_claim.rs`, and who listens `jobs_logs.rs` |
+//! | How is something paused, blocked and let go on? | `rules.rs` |
+//! | Why is this not running? | `explain.rs` |
+//! | What does a body say that is an object of a few fields? | `fields_body.rs` |
 //! | How does a task hear that the server stops? | `stop.rs` |
 //! | Is the server well, and what does it offer? | `system.rs` |
 //! | Who may come in? | `tokens.rs` |
@@ -26,13 +31,19 @@ mod conflict;
 mod connections;
 pub(crate) mod deliveries;
 mod events;
+pub(crate) mod explain;
+mod fields_body;
 mod groups;
-mod groups_body;
 mod groups_read;
 pub(crate) mod groups_shapes;
 mod groups_subscriptions;
 pub(crate) mod handlers;
 pub(crate) mod held;
+mod jobs;
+mod jobs_body;
+mod jobs_claim;
+mod jobs_logs;
+pub(crate) mod jobs_shapes;
 mod measure;
 mod objects;
 mod patience;
@@ -41,6 +52,7 @@ mod problem;
 mod publish;
 mod query;
 mod responses;
+pub(crate) mod rules;
 pub(crate) mod shapes;
 mod stop;
 mod stream;
@@ -176,11 +188,28 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(groups::list))
         .routes(routes!(groups::create, groups::show, groups::delete))
         .routes(routes!(groups::seek))
+        .routes(routes!(groups::replay))
         .routes(routes!(groups_subscriptions::subscribe, groups_subscriptions::list))
         .routes(routes!(groups_subscriptions::unsubscribe))
         .routes(routes!(groups_subscriptions::touch))
         .routes(routes!(groups_read::read))
         .routes(routes!(groups_read::commit))
+        .routes(routes!(jobs::send, jobs::list))
+        .routes(routes!(jobs::bulk))
+        .routes(routes!(jobs_claim::claim))
+        .routes(routes!(jobs::show))
+        .routes(routes!(jobs_logs::logs))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(jobs::skip))
+        .routes(routes!(jobs_claim::renew))
+        .routes(routes!(jobs_claim::complete))
+        .routes(routes!(jobs_claim::fail))
+        .routes(routes!(jobs_claim::snooze))
+        .routes(routes!(jobs_claim::log))
+        .routes(routes!(rules::list))
+        .routes(routes!(rules::set, rules::lift))
+        .routes(routes!(explain::explain))
         .routes(routes!(system::metrics))
         .routes(routes!(system::openapi))
 }

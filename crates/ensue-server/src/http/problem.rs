@@ -172,6 +172,11 @@ impl Problem {
         Self { detail: format!("`{renamed}`{reason}"), field: Some(renamed), ..self }
     }
 
+    /// Is it about this field?
+    pub fn is_about(&self, field: &str) -> bool {
+        self.field.as_deref() == Some(field)
+    }
+
     #[cfg(test)]
     pub fn detail(&self) -> &str {
         &self.detail

@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::BytesMut;
-use ensue::{Appended, Ensue, Error, GroupName, Mode, NewEvent, Seq, Standing, StoreError};
+use ensue::{Appended, Ensue, Error, GroupName, Mode, NewEvent, StoreError};
 use futures_util::StreamExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,8 +28,6 @@ const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a publish waits for sync handlers unless told, and at most.
 const SYNC_WAIT: Duration = Duration::from_secs(10);
 const SYNC_WAIT_MS_MAX: u64 = 60_000;
-/// How often is looked for what nobody tells of.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// A header by which other APIs know a repeated request.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -122,7 +120,7 @@ fn not_understood(media: &str) -> Problem {
     operation_id = "publish",
     tag = "events",
     params(
-        ("wait" = Option<String>, Query, description = "`sync`: wait for the sync handlers of this server that want the events, too. The answer then has `sync`, and in `pending` those that were not done in time: they go on, durably"),
+        ("wait" = Option<String>, Query, description = "`sync`: wait for the sync handlers of this server that want the events, too, also where another process runs them and for events that were stored before. The answer then has `sync`, and in `pending` those that were not done in time: they go on, durably"),
         ("wait_ms" = Option<u64>, Query, minimum = 1, maximum = 60000, description = "How long to wait for them; 10,000 unless told. Only with `wait`"),
     ),
     request_body(
@@ -212,43 +210,14 @@ async fn wait_for_handlers(
         Published::One(event) => vec![event.check()?],
         Published::Batch(events) => NewEvent::check_all(events)?,
     };
-    let (mut stop, deadline) = (app.options.stop.clone(), Instant::now() + wait_max);
-    let sync: Vec<GroupName> =
-        app.bus.handlers().into_iter().filter(|it| it.mode == Mode::Sync).map(|it| it.key).collect();
-    let mut late = tokio::select! {
-        late = app.bus.wait_for_sync(&entries, answers, wait_max) => late,
-        () = super::stop::stopped(&mut stop) => return Ok(sync),
-    };
-    // Nobody tells when what was published before is done: it is looked up.
-    let repeated: Vec<Seq> = answers.iter().filter(|answer| answer.repeated).filter_map(|answer| answer.seq).collect();
-    loop {
-        let open = open_deliveries(&app.bus, &repeated, &sync).await?;
-        if open.is_empty() || Instant::now() >= deadline || *stop.borrow() {
-            late.extend(open);
-            late.sort();
-            late.dedup();
-            return Ok(late);
-        }
-        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-    }
-}
-
-/// Which of these handlers are not done with these events?
-async fn open_deliveries(bus: &Ensue, seqs: &[Seq], handlers: &[GroupName]) -> Result<Vec<GroupName>, Problem> {
-    let mut open = Vec::new();
-    for seq in seqs {
-        for report in bus.deliveries(*seq).await?.unwrap_or_default() {
-            let is_open = match report.verdict.standing {
-                Standing::Pending | Standing::Running | Standing::Waiting | Standing::Retrying | Standing::Held => true,
-                Standing::Done | Standing::Dead | Standing::Cancelled | Standing::Skipped => false,
-                Standing::NotMatched | Standing::BeforeStart => false,
-            };
-            if is_open && handlers.contains(&report.handler) {
-                open.push(report.handler);
-            }
+    let mut stop = app.options.stop.clone();
+    tokio::select! {
+        late = app.bus.wait_for_sync(&entries, answers, wait_max) => Ok(late),
+        () = super::stop::stopped(&mut stop) => {
+            let sync = app.bus.handlers().into_iter().filter(|handler| handler.mode == Mode::Sync);
+            Ok(sync.map(|handler| handler.key).collect())
         }
     }
-    Ok(open)
 }
 
 async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Error> {

@@ -5,7 +5,7 @@
 
 use super::problem::{Kind, Problem};
 use super::text;
-use ensue::{Filter, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
+use ensue::{Filter, GroupName, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
 
 /// The largest place a store can hold: it keeps signed 64-bit numbers.
 pub(super) const SEQ_MAX: Seq = i64::MAX as Seq;
@@ -50,6 +50,12 @@ impl Query {
     /// A place in the log.
     pub fn seq(&self, name: &'static str) -> Result<Option<Seq>, Problem> {
         self.text(name).map(|value| seq(name, value)).transpose()
+    }
+
+    /// The name of a group, or the key of a handler.
+    pub fn group(&self, name: &'static str) -> Result<Option<GroupName>, Problem> {
+        let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
+        self.text(name).map(|value| GroupName::parse(name, value)).transpose().map_err(refused)
     }
 
     pub fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Problem> {

@@ -63,6 +63,18 @@ impl IntoResponses for StoreProblems {
     }
 }
 
+/// What any request that has a body and changes something can be answered.
+pub(super) struct BodyProblems;
+
+impl IntoResponses for BodyProblems {
+    fn responses() -> Responses {
+        let of_the_body = [BadRequest::responses(), TooSlow::responses(), TooLarge::responses()];
+        let of_what_it_says = [UnsupportedMediaType::responses(), Invalid::responses(), DiskFull::responses()];
+        let all = of_the_body.into_iter().chain(of_what_it_says).chain([StoreProblems::responses()]);
+        all.flatten().collect()
+    }
+}
+
 fn problem(description: &str) -> Response {
     let schema = Ref::from_schema_name(ProblemBody::name());
     ResponseBuilder::new().description(description).content(PROBLEM_JSON, Content::new(Some(schema))).build()

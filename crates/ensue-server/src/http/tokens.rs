@@ -11,18 +11,37 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 /// The tokens that open the API. None at all: it is open to everybody who can reach it.
 #[derive(Clone, Default)]
 pub struct Tokens {
     digests: Arc<[[u8; 32]]>,
+    /// What each is called, in the same order.
+    names: Arc<[Arc<str>]>,
 }
 
+/// Whose token a request carries.
+#[derive(Debug, Clone)]
+pub(super) struct Author(pub Arc<str>);
+
+/// Who asks where no token is needed.
+pub(super) const LOCAL: &str = "local";
+
 impl Tokens {
-    /// The tokens with these secrets.
+    /// The tokens with these secrets, called `token 1` and so on.
     pub fn of<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        Self { digests: secrets.into_iter().map(|secret| Sha256::digest(secret.as_ref()).into()).collect() }
+        Self::named(secrets.into_iter().enumerate().map(|(index, secret)| (format!("token {}", index + 1), secret)))
+    }
+
+    /// Tokens with what they are called, which is the author of what is done with them, and their secrets.
+    pub fn named<N: AsRef<str>, S: AsRef<str>>(tokens: impl IntoIterator<Item = (N, S)>) -> Self {
+        let pairs = tokens.into_iter().map(|(name, secret)| {
+            let digest: [u8; 32] = Sha256::digest(secret.as_ref()).into();
+            (digest, Arc::<str>::from(name.as_ref()))
+        });
+        let (digests, names): (Vec<_>, Vec<_>) = pairs.unzip();
+        Self { digests: digests.into(), names: names.into() }
     }
 
     /// Is the API open to everybody?
@@ -30,10 +49,17 @@ impl Tokens {
         self.digests.is_empty()
     }
 
-    fn admit(&self, secret: &[u8]) -> bool {
+    /// Whose secret it is, if it is anybody's.
+    fn admit(&self, secret: &[u8]) -> Option<Author> {
         let digest: [u8; 32] = Sha256::digest(secret).into();
-        let known = self.digests.iter().fold(Choice::from(0), |known, one| known | one.ct_eq(&digest));
-        known.into()
+        let (mut known, mut which) = (Choice::from(0), 0u64);
+        for (index, one) in self.digests.iter().enumerate() {
+            let is_it = one.ct_eq(&digest);
+            which.conditional_assign(&(index as u64), is_it);
+            known |= is_it;
+        }
+        let name = self.names.get(which as usize)?;
+        bool::from(known).then(|| Author(name.clone()))
     }
 }
 
@@ -45,9 +71,14 @@ impl fmt::Debug for Tokens {
 }
 
 /// Lets a request through if it carries a token, or if none is needed.
-pub(super) async fn check(State(tokens): State<Tokens>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     match judge(&tokens, request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(author) => {
+            if let Some(author) = author {
+                request.extensions_mut().insert(author);
+            }
+            next.run(request).await
+        }
         Err((problem, challenge)) => {
             let mut response = problem.into_response();
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
@@ -56,20 +87,20 @@ pub(super) async fn check(State(tokens): State<Tokens>, request: Request, next: 
     }
 }
 
-fn judge(tokens: &Tokens, headers: &HeaderMap) -> Result<(), (Problem, &'static str)> {
+/// Who asks; nobody in particular where no token is needed.
+fn judge(tokens: &Tokens, headers: &HeaderMap) -> Result<Option<Author>, (Problem, &'static str)> {
     let refusal = |reason: &str| Problem::field(Kind::Unauthorized, "authorization", reason);
     if tokens.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         let reason = "is missing; send the header `Authorization: Bearer TOKEN` with a token of this server";
         return Err((refusal(reason), "Bearer realm=\"ensue\""));
     };
-    match value.as_bytes().split_at_checked(7) {
-        Some((scheme, secret)) if scheme.eq_ignore_ascii_case(b"bearer ") && tokens.admit(secret.trim_ascii()) => {
-            Ok(())
-        }
-        _ => {
+    let secret = value.as_bytes().split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    match secret.and_then(|(_, secret)| tokens.admit(secret.trim_ascii())) {
+        Some(author) => Ok(Some(author)),
+        None => {
             let reason =
                 "has no token of this server; send `Authorization: Bearer TOKEN` with one that it was started with";
             Err((refusal(reason), "Bearer realm=\"ensue\", error=\"invalid_token\""))
@@ -99,6 +130,15 @@ mod tests {
         }
         assert!(judge(&tokens, &HeaderMap::new()).is_err());
         assert!(judge(&Tokens::default(), &HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn whose_token_it_is_is_known() {
+        let tokens = Tokens::named([("ann", "first"), ("bob", "second"), ("cid", "third")]);
+        for (secret, name) in [("first", "ann"), ("second", "bob"), ("third", "cid")] {
+            assert_eq!(tokens.admit(secret.as_bytes()).map(|author| author.0.to_string()).as_deref(), Some(name));
+        }
+        assert!(tokens.admit(b"fourth").is_none());
     }
 
     #[test]

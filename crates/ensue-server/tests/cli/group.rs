@@ -76,3 +76,39 @@ fn what_a_condition_fails_on_is_told_on_stderr() {
         assert_eq!(seqs(&read.good()), [3]);
     });
 }
+
+/// However many pages a server's list has, the command shows them all; or as many as it is asked for.
+#[test]
+fn a_list_has_all_pages_unless_it_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("ensue.db");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let bus = ensue::Ensue::open(store.to_str().unwrap()).await.unwrap();
+        let create = (0..1_203).map(|n| {
+            let bus = bus.clone();
+            async move { bus.groups().create(&format!("g{n:04}"), ensue::Start::Now).await.unwrap() }
+        });
+        futures_util::future::join_all(create).await;
+        bus.close().await;
+    });
+    let names = |run: crate::support::Run| -> Vec<String> {
+        run.json()["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap().into()).collect()
+    };
+    let all: Vec<String> = (0..1_203).map(|n| format!("g{n:04}")).collect();
+    let server = crate::support::Server::start(folder.path());
+    for more in [&["--json"][..], &["--json", "--store", store.to_str().unwrap()]] {
+        let list = |arguments: &[&str]| {
+            let arguments = [&["group", "list"], arguments, more].concat();
+            if more.len() == 1 {
+                server.run(folder.path(), &arguments)
+            } else {
+                crate::support::run(folder.path(), &arguments)
+            }
+        };
+        assert_eq!(names(list(&[])), all);
+        assert_eq!(names(list(&["--limit", "1001"])), all[..1_001]);
+        assert_eq!(names(list(&["--limit", "3"])), all[..3]);
+    }
+    server.terminate();
+}

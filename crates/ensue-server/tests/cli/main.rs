@@ -1,6 +1,5 @@
 //! The program as a user runs it.
 
-mod audit;
 mod client;
 mod group;
 mod handlers;
@@ -9,3 +8,4 @@ mod serve;
 mod settings;
 mod support;
 mod tail;
+mod verify_and_doctor;

@@ -140,3 +140,16 @@ async fn a_group_and_a_lease_survive_a_restart() {
     server.group_ok("POST", "g/commit", json!({"cursor": 1, "lease": read["lease"], "release": true}), 200).await;
     assert_eq!(server.group_ok("GET", "g", Value::Null, 200).await["cursor"], 1);
 }
+
+/// A group that is gone leaves no figure behind: whoever makes groups without end does not fill the server with them.
+#[tokio::test]
+async fn figures_of_a_group_go_with_it() {
+    let server = Server::start().await;
+    server.group_ok("PUT", "behind", json!({}), 201).await;
+    server.publish_event(json!({"topic": "t"})).await;
+    let figures = server.get("/metrics").await.text();
+    assert!(figures.contains("ensue_group_lag{group=\"behind\"} 1\n"), "{figures}");
+    server.group_ok("DELETE", "behind", Value::Null, 200).await;
+    let figures = server.get("/metrics").await.text();
+    assert!(!figures.contains("group=\"behind\""), "{figures}");
+}

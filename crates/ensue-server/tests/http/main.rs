@@ -10,6 +10,7 @@ mod groups_postgres;
 mod handlers;
 mod handlers_support;
 mod openapi;
+mod pages;
 mod postgres;
 mod stream;
 mod support;

@@ -64,6 +64,7 @@ const NO_ID: &str = "0190a5a0-0000-7000-8000-000000000001";
 fn fitting(path: &str) -> &'static [u8] {
     match path {
         "/v1/groups/{group}/seek" => br#"{"to":"now"}"#,
+        "/v1/groups/{group}/replay" => br#"{"from":1,"to":1}"#,
         "/v1/groups/{group}/commit" => {
             br#"{"cursor":0,"lease":"010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}"#
         }
@@ -147,8 +148,11 @@ async fn groups_answer(server: &Server, seen: &mut BTreeSet<(String, String, u16
         ask("GET", group, target, "").await;
         ask("GET", subscriptions, &format!("{target}/subscriptions"), "").await;
         ask("POST", "/{group}/seek", &format!("{target}/seek"), r#"{"to":"now"}"#).await;
+        ask("POST", "/{group}/replay", &format!("{target}/replay"), r#"{"from":1,"to":1}"#).await;
     }
     ask("POST", "/{group}/seek", "/g/seek", "{}").await;
+    ask("POST", "/{group}/replay", "/g/replay", "{}").await;
+    ask("POST", "/{group}/replay", "/handler/replay", r#"{"from":1,"to":1}"#).await;
     let subscription = ask("POST", subscriptions, "/g/subscriptions", "{}").await.json();
     for (target, body) in [("/g", "{}"), ("/g", r#"{"where":"x"}"#), ("/handler", "{}"), ("/a..b", "{}")] {
         ask("POST", subscriptions, &format!("{target}/subscriptions"), body).await;

@@ -1,31 +1,20 @@
 //! Which groups are there, and where do they stand?
 
 use super::PostgresStore;
-use super::read::place;
+use super::read::{place, rows_max};
 use super::types::Micros;
+use ensue_core::positions::replay::check_range;
 use ensue_core::positions::{
-    GroupKind, GroupState, Lost, Member, NewGroup, Owner, SLOTS_MAX, SlotNumber, SlotState, Start, check_cursor,
+    GroupKind, GroupState, Lost, Member, NewGroup, Owner, Replay, SlotNumber, SlotState, Start, Unreplayable,
+    check_cursor,
 };
 use ensue_core::retention::Bounds;
-use ensue_core::{GroupName, Invalid, Seq, StoreError};
+use ensue_core::{GroupName, Seq, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// How many rows of each kind of a forgotten group go in one commit: about 50 ms.
 const SWEPT_AT_ONCE: i64 = 5_000;
-
-/// The word of a kind in the store.
-pub(super) fn word_of_kind(kind: GroupKind) -> &'static str {
-    match kind {
-        GroupKind::Pull => "pull",
-        GroupKind::Handler => "handler",
-    }
-}
-
-/// The kind of a word.
-pub(super) fn kind_of(word: &str) -> Option<GroupKind> {
-    [GroupKind::Pull, GroupKind::Handler].into_iter().find(|kind| word_of_kind(*kind) == word)
-}
 
 /// A word in the store, unless this program does not know it.
 pub(super) fn known<T>(word: &str, of: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
@@ -40,7 +29,9 @@ pub(super) fn known<T>(word: &str, of: impl Fn(&str) -> Option<T>) -> Result<T, 
 pub(super) fn member_at(row: &Row, first: usize) -> Result<Option<Member>, StoreError> {
     match row.get::<_, Option<Uuid>>(first) {
         None => Ok(None),
-        Some(id) => Ok(Some(Member { id, name: row.get(first + 1), kind: known(row.get(first + 2), kind_of)? })),
+        Some(id) => {
+            Ok(Some(Member { id, name: row.get(first + 1), kind: known(row.get(first + 2), GroupKind::stored)? }))
+        }
     }
 }
 
@@ -59,17 +50,17 @@ impl PostgresStore {
             Start::After(seq) => ("after", Some(seq)),
         };
         if let Some(there) = self.read_group(&new.name).await? {
-            return if there.kind == new.kind { Ok((there, false)) } else { Err(other_kind(&new.name, there.kind)) };
+            return if there.kind == new.kind { Ok((there, false)) } else { Err(there.kind.has_the_name(&new.name)) };
         }
-        check_slots(&new)?;
-        let (name, kind, slots) = (new.name.as_str(), word_of_kind(new.kind), i32::from(new.slots));
+        new.check_slots()?;
+        let (name, kind, slots) = (new.name.as_str(), new.kind.as_str(), i32::from(new.slots));
         let (now, hint, after_place) = (self.clock_time(), self.hint(), after.map(place));
         let make = &self.sql.positions.group_make;
         let row =
             self.server.query_one(make, &[&now, &hint, &call, &name, &kind, &start, &after_place, &slots]).await?;
-        let there = row.get::<_, Option<&str>>(0).map(|kind| known(kind, kind_of)).transpose()?;
+        let there = row.get::<_, Option<&str>>(0).map(|kind| known(kind, GroupKind::stored)).transpose()?;
         match (there, after) {
-            (Some(there), _) if there != new.kind => Err(other_kind(&new.name, there)),
+            (Some(there), _) if there != new.kind => Err(there.has_the_name(&new.name)),
             (Some(_), _) => {
                 let state = self.read_group(&new.name).await?;
                 state.map(|state| (state, row.get(1))).ok_or_else(|| deleted_meanwhile(&new.name))
@@ -88,6 +79,17 @@ impl PostgresStore {
 
     pub(super) async fn read_groups(&self) -> Result<Vec<GroupState>, StoreError> {
         groups_of(&self.server.query(&self.sql.positions.groups, &[&self.clock_time()]).await?)
+    }
+
+    pub(super) async fn read_groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        let (now, kind, limit) = (self.clock_time(), kind.map(GroupKind::as_str), rows_max(limit));
+        let after = after.map_or("", GroupName::as_str);
+        groups_of(&self.server.query(&self.sql.positions.groups_after, &[&now, &after, &kind, &limit]).await?)
     }
 
     /// If the answer is lost and the call made again, the second time there is no group: whoever deletes one twice is told
@@ -119,31 +121,38 @@ impl PostgresStore {
         check_cursor("to", to, bounds_at(&row, 1))?;
         self.read_group(name).await
     }
+
+    pub(super) async fn replay_group(
+        &self,
+        name: &GroupName,
+        after: Seq,
+        to: Seq,
+    ) -> Result<Option<GroupState>, StoreError> {
+        let (now, hint, group) = (self.clock_time(), self.hint(), name.as_str());
+        let replay = &self.sql.positions.group_replay;
+        let row = self.server.query_one(replay, &[&now, &hint, &group, &place(after), &place(to)]).await?;
+        match row.get::<_, &str>(0) {
+            "missing" => Ok(None),
+            "pull" => Err(Unreplayable::IsRead.of(name)),
+            "lanes" => Err(Unreplayable::HasLanes.of(name)),
+            "under_way" => Err(Unreplayable::IsUnderWay.of(name)),
+            _ => {
+                check_range(after, to, bounds_at(&row, 1))?;
+                self.read_group(name).await
+            }
+        }
+    }
+}
+
+/// What a slot runs again, in two columns.
+fn replay_at(row: &Row, first: usize) -> Option<Replay> {
+    let (to, resume): (Option<i64>, Option<i64>) = (row.get(first), row.get(first + 1));
+    to.zip(resume).map(|(to, resume)| Replay { to: to as Seq, resume: resume as Seq })
 }
 
 /// The bounds of the log in two columns.
 fn bounds_at(row: &Row, first: usize) -> Bounds {
     Bounds { first: row.get::<_, i64>(first) as Seq, last: row.get::<_, i64>(first + 1) as Seq }
-}
-
-fn check_slots(new: &NewGroup) -> Result<(), Invalid> {
-    let slots_max = match new.kind {
-        GroupKind::Pull => 1,
-        GroupKind::Handler => SLOTS_MAX,
-    };
-    if new.slots == 0 || new.slots > slots_max {
-        let reason = format!("is {}; choose at least 1 and at most {slots_max}", new.slots);
-        return Err(Invalid::new("slots", reason));
-    }
-    Ok(())
-}
-
-fn other_kind(name: &GroupName, there: GroupKind) -> StoreError {
-    let whose = match there {
-        GroupKind::Pull => "a group that is read",
-        GroupKind::Handler => "a handler's group",
-    };
-    StoreError::Conflict(format!("`{name}` is {whose} already: choose another name, or delete it first"))
 }
 
 fn deleted_meanwhile(name: &GroupName) -> StoreError {
@@ -162,7 +171,7 @@ fn groups_of(rows: &[Row]) -> Result<Vec<GroupState>, StoreError> {
             newest_loss = None;
             groups.push(GroupState {
                 name: GroupName::stored(name),
-                kind: known(row.get(1), kind_of)?,
+                kind: known(row.get(1), GroupKind::stored)?,
                 created_at: row.get::<_, Micros>(2).0,
                 served_at: row.get::<_, Micros>(3).0,
                 slots: Vec::new(),
@@ -180,6 +189,7 @@ fn groups_of(rows: &[Row]) -> Result<Vec<GroupState>, StoreError> {
             fence: row.get::<_, i64>(10) as u64,
             vanished: row.get::<_, i64>(11) as u32,
             owner: owner_at(row, 12)?,
+            replay: replay_at(row, 19),
         });
         let nth: Option<i64> = row.get(16);
         if nth > newest_loss {

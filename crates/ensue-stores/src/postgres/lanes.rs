@@ -2,18 +2,12 @@
 
 use super::PostgresStore;
 use super::groups::known;
-use super::read::rows_max;
+use super::read::{place, rows_max};
 use super::server::Params;
 use super::types::Micros;
 use ensue_core::positions::{Ask, Lane, LaneKey, LaneQuery, LaneRow, LaneState, SlotNumber};
 use ensue_core::{GroupName, Seq, StoreError};
-use std::borrow::Cow;
 use tokio_postgres::Row;
-
-/// Text that anybody may have written, as Postgres can keep it: the one character that it cannot is shown instead.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
-}
 
 impl PostgresStore {
     pub(super) async fn read_lanes(&self, query: LaneQuery, limit: usize) -> Result<Vec<LaneRow>, StoreError> {
@@ -28,12 +22,21 @@ impl PostgresStore {
             LaneQuery::Stuck { group: Some(group) } => {
                 self.lanes_by(&sql.lanes_stuck_of_group, &[&group.as_str(), &limit]).await
             }
+            LaneQuery::StuckAfter(after) => {
+                let (since, key) = (Micros(after.since), after.key.to_text());
+                self.lanes_by(&sql.lanes_stuck_after, &[&since, &key, &after.group.as_str(), &limit]).await
+            }
             LaneQuery::Object(object) => {
                 let key = LaneKey::Object(object.clone()).to_text();
                 self.lanes_by(&sql.lanes_of_object, &[&key, &limit]).await
             }
             LaneQuery::One(group, key) => self.lanes_by(&sql.lane, &[&group.as_str(), &key.to_text(), &limit]).await,
             LaneQuery::Asked(member) => self.lanes_by(&sql.lanes_asked, &[member, &limit]).await,
+            LaneQuery::Needing { before, after } => {
+                let group = after.as_ref().map_or("", |(group, _)| group.as_str());
+                let key = after.as_ref().map_or(String::new(), |(_, key)| key.to_text());
+                self.lanes_by(&sql.lanes_needing, &[&place(*before), &group, &key, &limit]).await
+            }
         }
     }
 
@@ -67,5 +70,6 @@ fn lane_row(row: &Row) -> Result<LaneRow, StoreError> {
         },
         since: row.get::<_, Micros>(9).0,
         ask: row.get::<_, Option<&str>>(10).map(|word| known(word, Ask::stored)).transpose()?,
+        parked_to: row.get::<_, Option<i64>>(11).map(|seq| seq as Seq),
     })
 }

@@ -28,7 +28,10 @@
 //! | Who has which slot? | `slots` |
 //! | What do owners write about their slots? | `settle`; its arrays are in `settle_columns`, its events in `settle_events` |
 //! | What is kept of objects that stand still? | `lanes` |
+//! | Which events live on for them when the log forgets? | `parked` |
 //! | What became of deliveries, and what did they say? | `deliveries` |
+//! | How are jobs kept? | `jobs` |
+//! | Who may not run now? | `rules` |
 //!
 //! The way of an append: [`Store::append`] → `batch::Call` → `writer` (gathers) → `batch::Columns` → `sql/fn_append.sql`
 //! (numbers, chains, stores) → `batch::Outcome` → the caller.
@@ -41,16 +44,19 @@ mod error;
 mod groups;
 mod heads;
 mod id_parts;
+mod jobs;
 mod keys;
 mod lanes;
 mod migrate;
 pub mod options;
 mod outage;
+mod parked;
 mod partitions;
 mod patience;
 mod positions;
 mod positions_sql;
 mod read;
+mod rules;
 mod schema;
 mod server;
 mod settle;
@@ -72,8 +78,9 @@ use async_trait::async_trait;
 use batch::Call;
 use ensue_core::event::whole_microseconds;
 use ensue_core::retention::Bounds;
-use ensue_core::store::{Cancelled, Page, Read, Released};
+use ensue_core::store::{Cancelled, Page, Pulse, Read, Released};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
+use jiff::SignedDuration;
 use partitions::Partitions;
 use schema::{Schema, Sql};
 use server::Server;
@@ -83,6 +90,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use types::Micros;
+use uuid::Uuid;
 use writer::{QUEUE_MAX, Writer};
 
 /// A log in a schema of a Postgres database.
@@ -96,6 +104,8 @@ pub struct PostgresStore {
     last: Arc<AtomicU64>,
     /// For the calls in the writer's queue.
     room: Room,
+    /// From where on claims look for jobs.
+    looks: jobs::Looks,
     writer: Mutex<Option<WriterTask>>,
 }
 
@@ -131,8 +141,9 @@ impl PostgresStore {
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };
         let read_only = options.read_only;
-        let (clock, room, writer) = (options.clock, Room::default(), Mutex::new(writer));
-        Ok(Self { server, sql, clock, read_only, partitions, last, room, writer })
+        let (clock, room, looks) = (options.clock, Room::default(), jobs::Looks::default());
+        let writer = Mutex::new(writer);
+        Ok(Self { server, sql, clock, read_only, partitions, last, room, looks, writer })
     }
 
     /// What the server says of itself, over a connection like all others: for `doctor`.
@@ -259,6 +270,13 @@ impl Store for PostgresStore {
             Some(clock) => Ok(whole_microseconds(clock())),
             None => Ok(self.server.query_one("SELECT clock_timestamp()", &[]).await?.get::<_, Micros>(0).0),
         }
+    }
+
+    async fn pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {
+        if lease.is_some() {
+            self.check_writable()?;
+        }
+        self.feel_pulse(lease).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -3,10 +3,11 @@
 use super::PostgresStore;
 use async_trait::async_trait;
 use ensue_core::positions::{
-    Acquire, Acquired, Ask, Delivery, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, NewGroup, NewSubscription,
-    Positions, Renewed, Settled, SlotChange, SlotNumber, SubscriptionState,
+    Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
+    NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
+    SubscriptionState,
 };
-use ensue_core::{GroupName, Seq, StoreError, Timestamp};
+use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -32,6 +33,15 @@ impl Positions for PostgresStore {
         self.read_groups().await
     }
 
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        self.read_groups_after(kind, after, limit).await
+    }
+
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         self.check_writable()?;
         self.forget_group(name).await
@@ -40,6 +50,11 @@ impl Positions for PostgresStore {
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         self.check_writable()?;
         self.seek_group(name, to).await
+    }
+
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        self.check_writable()?;
+        self.replay_group(name, after, to).await
     }
 
     async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
@@ -81,6 +96,15 @@ impl Positions for PostgresStore {
         self.renew_lease(member, lease).await
     }
 
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        self.check_writable()?;
+        self.serve_groups(member, lease, groups).await
+    }
+
+    async fn members(&self) -> Result<Vec<Serving>, StoreError> {
+        self.read_members().await
+    }
+
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
         self.check_writable()?;
         self.give_back(member, group, slots).await
@@ -103,6 +127,19 @@ impl Positions for PostgresStore {
     async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError> {
         self.check_writable()?;
         self.ask_of_lane(group, key, ask).await
+    }
+
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
+        self.check_writable()?;
+        self.park_lanes(parks).await
+    }
+
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.read_parked(query, limit).await
+    }
+
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError> {
+        self.size_of_parked(group, key).await
     }
 
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {

@@ -32,9 +32,23 @@ pub(super) const MIGRATION: &[&str] = &[
     include_str!("sql/fn_deliveries_purge.sql"),
 ];
 
+/// What leads to the version that knows who serves which group.
+pub(super) const SERVING: &[&str] = &[
+    include_str!("sql/serving_tables.sql"),
+    include_str!("sql/fn_member_serve.sql"),
+    include_str!("sql/fn_pulse.sql"),
+];
+
+/// What leads to the version of the schema in which a handler's group can run a range again.
+pub(super) const REPLAY: &[&str] = &[
+    include_str!("sql/replay_tables.sql"),
+    include_str!("sql/fn_group_seek_replaying.sql"),
+    include_str!("sql/fn_group_replay.sql"),
+];
+
 /// What is told of a lane.
 const LANE: &str = "SELECT g.name, l.slot, l.key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven, \
-                    l.since, l.ask FROM {schema}.lanes l JOIN {schema}.groups g ON g.id = l.group_id";
+                    l.since, l.ask, l.parked_to FROM {schema}.lanes l JOIN {schema}.groups g ON g.id = l.group_id";
 
 /// The statements of the verbs of `Positions`, for one schema.
 #[derive(Debug)]
@@ -42,9 +56,11 @@ pub(super) struct PositionsSql {
     pub group_make: String,
     pub group: String,
     pub groups: String,
+    pub groups_after: String,
     pub group_delete: String,
     pub group_sweep: String,
     pub group_seek: String,
+    pub group_replay: String,
     pub subscribe: String,
     pub unsubscribe: String,
     pub touch: String,
@@ -52,16 +68,26 @@ pub(super) struct PositionsSql {
     pub expire_subscriptions: String,
     pub acquire: String,
     pub renew: String,
+    pub serve: String,
+    pub members: String,
+    pub pulse: String,
     pub release: String,
     pub leave: String,
     pub settle: String,
     pub lanes_of_slots: String,
     pub lanes_stuck: String,
+    pub lanes_stuck_after: String,
     pub lanes_stuck_of_group: String,
     pub lanes_of_object: String,
     pub lane: String,
     pub lanes_asked: String,
     pub ask_lane: String,
+    pub lanes_needing: String,
+    pub park: String,
+    pub parked_of_lane: String,
+    pub parked_by_seq: String,
+    pub parked_by_id: String,
+    pub parked_size: String,
     pub deliveries: String,
     pub lines: String,
     pub purge_deliveries: String,
@@ -74,14 +100,16 @@ impl PositionsSql {
         let groups = |which: &str| sql(&include_str!("sql/groups.sql").replace("{which_groups}", which));
         let lanes = |rest: &str| sql(&format!("{LANE} {rest}"));
         let asked = "SELECT g.name, l.slot, l.key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven, \
-                     l.since, l.ask FROM {schema}.lane_ask($1, $2, $3) l JOIN {schema}.groups g ON g.id = l.group_id";
+                     l.since, l.ask, l.parked_to FROM {schema}.lane_ask($1, $2, $3) l JOIN {schema}.groups g ON g.id = l.group_id";
         Self {
             group_make: sql(&function("group_make", 8)),
             group: groups("WHERE g.name = $2"),
             groups: groups(""),
+            groups_after: groups("WHERE g.name > $2 AND ($3::text IS NULL OR g.kind = $3) ORDER BY g.name LIMIT $4"),
             group_delete: sql(&function("group_delete", 1)),
             group_sweep: sql(&function("group_sweep", 1)),
             group_seek: sql(&function("group_seek", 4)),
+            group_replay: sql(&function("group_replay", 5)),
             subscribe: sql("SELECT id, topic, condition, params, expires_in, created_at, touched_at, created_after \
                  FROM {schema}.subscription_make($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             unsubscribe: sql(&function("subscription_delete", 3)),
@@ -90,6 +118,9 @@ impl PositionsSql {
             expire_subscriptions: sql(&function("subscriptions_expire", 2)),
             acquire: sql(&function("slots_acquire", 8)),
             renew: sql(&function("member_renew", 3)),
+            serve: sql(&function("member_serve", 6)),
+            members: sql(include_str!("sql/members.sql")),
+            pulse: sql(&function("pulse", 4)),
             release: sql(&function("slots_release", 4)),
             leave: sql(&function("member_leave", 2)),
             settle: sql(&function("slots_settle", 44)),
@@ -97,6 +128,10 @@ impl PositionsSql {
                 "WHERE g.name = $1 AND l.slot = ANY ($2) AND l.key > coalesce($3::text, '') ORDER BY l.key LIMIT $4",
             ),
             lanes_stuck: lanes("WHERE l.state IN ('held', 'dead') ORDER BY l.since, l.key, g.name LIMIT $1"),
+            lanes_stuck_after: lanes(
+                "WHERE l.state IN ('held', 'dead') AND (l.since, l.key, g.name) > ($1, $2, $3) AND l.since >= $1 \
+                 ORDER BY l.since, l.key, g.name LIMIT $4",
+            ),
             lanes_stuck_of_group: lanes(
                 "WHERE l.state IN ('held', 'dead') AND g.name = $1 ORDER BY l.since, l.key LIMIT $2",
             ),
@@ -107,6 +142,19 @@ impl PositionsSql {
                  WHERE s.owner = $1 AND l.ask IS NOT NULL ORDER BY g.name, l.key LIMIT $2",
             ),
             ask_lane: sql(asked),
+            lanes_needing: lanes(
+                "WHERE l.state IN ('waiting', 'held') AND greatest(l.position, l.parked_to) < $1 \
+                 AND (g.name, l.key) > ($2, $3) ORDER BY g.name, l.key LIMIT $4",
+            ),
+            park: sql(&function("lanes_park", 6)),
+            parked_of_lane: sql(include_str!("sql/parked_of_lane.sql")),
+            parked_by_seq: sql(&parked("p.seq = $1")),
+            parked_by_id: sql(&parked("p.id = $1")),
+            parked_size: sql(
+                "SELECT count(*), coalesce(sum(octet_length(e.topic) + coalesce(octet_length(e.object), 0) + \
+                 {bytes_of_e}), 0)::bigint \
+                 FROM {schema}.groups g JOIN {schema}.parked e ON e.group_id = g.id WHERE g.name = $1 AND e.key = $2",
+            ),
             deliveries: sql(
                 "SELECT g.name, d.seq, d.object, d.state, d.attempts, d.error, d.started_at, d.finished_at \
                  FROM {schema}.deliveries d JOIN {schema}.groups g ON g.id = d.group_id \
@@ -118,6 +166,15 @@ impl PositionsSql {
             purge_deliveries: sql(&function("deliveries_purge", 3)),
         }
     }
+}
+
+/// One parked event, if somebody needs it: what belonged to a group that is gone may still be there.
+fn parked(which: &str) -> String {
+    format!(
+        "SELECT p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, p.metadata, \
+         coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription \
+         FROM {{schema}}.parked p JOIN {{schema}}.groups g ON g.id = p.group_id WHERE {which} LIMIT $2"
+    )
 }
 
 /// A call of a function with so many parameters.

@@ -182,7 +182,7 @@ impl PostgresStore {
     }
 
     /// The server counts in its own way and may have sent somewhat more than fits.
-    fn up_to_a_page<T>(
+    pub(super) fn up_to_a_page<T>(
         &self,
         rows: &[Row],
         of: impl Fn(&Row) -> Result<T, Error>,
@@ -243,7 +243,7 @@ impl Taken {
     }
 }
 
-fn event(row: &Row) -> Result<Event, Error> {
+pub(super) fn event(row: &Row) -> Result<Event, Error> {
     let recorded_at = row.try_get::<_, Micros>(8)?.0;
     Ok(Event {
         seq: row.try_get::<_, i64>(0)? as Seq,

@@ -3,8 +3,11 @@
 //! The SQL lives in `sql/`, one statement or function a file, written for a schema to be named. Here the name is put
 //! in, quoted so that any name is safe.
 
+use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::positions_sql::PositionsSql;
+use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::plan::KEY_WINDOW;
+use ensue_core::rules::RULES_MAX;
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -34,6 +37,7 @@ pub(super) struct Sql {
     pub detach_trimmed: String,
     pub drop_detached: String,
     pub positions: PositionsSql,
+    pub jobs: JobsSql,
 }
 
 impl Sql {
@@ -67,6 +71,7 @@ impl Sql {
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
             positions: PositionsSql::of(schema),
+            jobs: JobsSql::of(schema),
         }
     }
 }
@@ -88,6 +93,16 @@ impl Schema {
         template
             .replace("{lock_log}", &self.lock_key("log").to_string())
             .replace("{lock_partitions}", &self.lock_key("partitions").to_string())
+            .replace("{lock_serving}", &self.lock_key("serving").to_string())
+            .replace("{lock_rules}", &self.lock_key("rules").to_string())
+            .replace("{lock_lanes}", &(self.lock_key("lanes") as i32).to_string())
+            .replace("{job_j}", &columns_of_j())
+            .replace("{job_table}", &columns_with_types())
+            .replace("{errors_max}", &ERRORS_MAX.to_string())
+            .replace("{lines_max}", &JOB_LINES_MAX.to_string())
+            .replace("{rules_max}", &RULES_MAX.to_string())
+            .replace("{rank_min}", "'-9223372036854775808'::bigint")
+            .replace("{rank_max}", "'9223372036854775807'::bigint")
             .replace("{bytes_of_e}", &bytes_of("e"))
             .replace("{bytes_of_d}", &bytes_of("d"))
             .replace("{key_window}", &format!("{} seconds", KEY_WINDOW.as_secs()))

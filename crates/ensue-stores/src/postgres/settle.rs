@@ -20,7 +20,7 @@ impl PostgresStore {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let publishing = Publishing::of(self, &mut changes).await?;
+        let publishing = Publishing::of(self, changes.iter_mut().map(|change| &mut change.events)).await?;
         let columns = Columns::of(&changes, &publishing);
         let row = self.send_settlement(&columns).await?;
         if let Some(tail) = row.get::<_, Option<i64>>(2) {
@@ -77,7 +77,7 @@ impl PostgresStore {
 }
 
 /// Why the server refused the events of a change.
-fn refusal(reasons: &Option<Vec<Option<&str>>>, index: usize) -> StoreError {
+pub(super) fn refusal(reasons: &Option<Vec<Option<&str>>>, index: usize) -> StoreError {
     let reason = reasons.as_ref().and_then(|reasons| reasons[index]).unwrap_or("no reason was given");
     StoreError::Invalid(Invalid::new("payload", format!("cannot be kept by Postgres: {reason}")))
 }

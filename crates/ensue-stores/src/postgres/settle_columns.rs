@@ -1,11 +1,11 @@
 //! What do changes of slots look like to the settle function?
 
 use super::batch::Outgoing;
-use super::lanes::plain;
 use super::read::place;
 use super::settle_events::Publishing;
 use super::types::Micros;
 use ensue_core::positions::{Delivery, LaneChange, LogLine, SlotChange};
+use ensue_core::text::plain;
 use std::borrow::Cow;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -68,8 +68,9 @@ struct Lines<'a> {
     messages: Vec<Cow<'a, str>>,
 }
 
+/// What is published, by whichever changes.
 #[derive(Default)]
-struct Events<'a> {
+pub(super) struct Events<'a> {
     changes: All<i32>,
     id_parts: Vec<Uuid>,
     topics: Vec<&'a str>,
@@ -105,9 +106,7 @@ impl<'a> Columns<'a> {
             columns.lost_to = Some(changes.iter().map(|change| change.lost.map(|lost| place(lost.to))).collect());
         }
         columns.waves.clone_from(&publishing.waves);
-        for (number, outgoing) in publishing.outgoing() {
-            columns.events.push(number, outgoing);
-        }
+        columns.events = Events::of(publishing);
         columns
     }
 
@@ -217,6 +216,52 @@ impl<'a> Lines<'a> {
 }
 
 impl<'a> Events<'a> {
+    pub fn of(publishing: &'a Publishing) -> Self {
+        let mut events = Self::default();
+        for (number, outgoing) in publishing.outgoing() {
+            events.push(number, outgoing);
+        }
+        events
+    }
+
+    /// Are there any?
+    pub fn are_some(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    pub fn id_parts(&self) -> &(dyn ToSql + Sync) {
+        &self.id_parts
+    }
+
+    pub fn topics(&self) -> &(dyn ToSql + Sync) {
+        &self.topics
+    }
+
+    pub fn payloads(&self) -> &(dyn ToSql + Sync) {
+        &self.payloads
+    }
+
+    pub fn objects(&self) -> &(dyn ToSql + Sync) {
+        &self.objects
+    }
+
+    /// In the order of the settle functions.
+    pub fn params(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.changes,
+            &self.id_parts,
+            &self.topics,
+            &self.payloads,
+            &self.metadata,
+            &self.occurred_at,
+            &self.to,
+            &self.objects,
+            &self.keys,
+            &self.fingerprints,
+            &self.not_before,
+        ]
+    }
+
     fn push(&mut self, number: i32, outgoing: &'a Outgoing) {
         let entry = &outgoing.entry;
         self.changes.get_or_insert_default().push(number);

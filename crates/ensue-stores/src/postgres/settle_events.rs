@@ -6,8 +6,7 @@ use super::PostgresStore;
 use super::batch::{Call, Outgoing, Reply};
 use super::types::Micros;
 use crate::room::Room;
-use ensue_core::positions::SlotChange;
-use ensue_core::{Appended, EventId, IdempotencyKey, Seq, StoreError, plan};
+use ensue_core::{Appended, Entry, EventId, IdempotencyKey, Seq, StoreError, plan};
 use std::collections::HashMap;
 use std::time::Instant;
 use tokio_postgres::Row;
@@ -31,10 +30,10 @@ pub(super) struct Publishing {
 
 impl Publishing {
     /// Takes the events out of the changes.
-    pub async fn of(store: &PostgresStore, changes: &mut [SlotChange]) -> Result<Self, StoreError> {
-        let mut published = Vec::with_capacity(changes.len());
+    pub async fn of(store: &PostgresStore, changes: impl Iterator<Item = &mut Vec<Entry>>) -> Result<Self, StoreError> {
+        let mut published = Vec::with_capacity(changes.size_hint().0);
         for change in changes {
-            let events = std::mem::take(&mut change.events);
+            let events = std::mem::take(change);
             published.push(if events.is_empty() {
                 Published::Nothing
             } else if plan::check_keys_within(&events).is_err() {

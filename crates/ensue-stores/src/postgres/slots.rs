@@ -5,17 +5,18 @@
 //! a slot that a lost try took is one that the member has.
 
 use super::PostgresStore;
-use super::groups::{member_at, owner_at, word_of_kind};
-use super::lanes::plain;
-use ensue_core::positions::{Acquire, Acquired, AcquiredSlot, Renewed, SlotNumber};
+use super::groups::{member_at, owner_at};
+use ensue_core::positions::{Acquire, Acquired, AcquiredSlot, Member, Renewed, Serving, SlotNumber};
+use ensue_core::text::plain;
 use ensue_core::{GroupName, Seq, StoreError};
 use jiff::SignedDuration;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The longest lease, in microseconds: a hundred years, which no sum with a time overflows.
 const LEASE_MAX: i64 = 100 * 365 * 24 * 3_600 * 1_000_000;
 
-fn micros_of(lease: SignedDuration) -> i64 {
+pub(super) fn micros_of(lease: SignedDuration) -> i64 {
     lease.as_micros().clamp(0, i128::from(LEASE_MAX)) as i64
 }
 
@@ -26,8 +27,7 @@ fn numbers_of(slots: &[SlotNumber]) -> Vec<i32> {
 impl PostgresStore {
     pub(super) async fn take_slots(&self, acquire: Acquire) -> Result<Option<Acquired>, StoreError> {
         let Acquire { group, member, lease, slots, go_on } = &acquire;
-        let (now, group, kind, lease) =
-            (self.clock_time(), group.as_str(), word_of_kind(member.kind), micros_of(*lease));
+        let (now, group, kind, lease) = (self.clock_time(), group.as_str(), member.kind.as_str(), micros_of(*lease));
         let slots = (!slots.is_empty()).then(|| numbers_of(slots));
         let (name, go_on) = (plain(&member.name), go_on.map(|fence| i64::try_from(fence).unwrap_or(i64::MAX)));
         let take = &self.sql.positions.acquire;
@@ -53,6 +53,27 @@ impl PostgresStore {
         let Some(first) = rows.first() else { return Ok(None) };
         let members = rows.iter().filter_map(|row| member_at(row, 1).transpose()).collect::<Result<_, _>>()?;
         Ok(Some(Renewed { version: first.get::<_, i64>(0) as u64, members }))
+    }
+
+    pub(super) async fn serve_groups(
+        &self,
+        member: Member,
+        lease: SignedDuration,
+        groups: Vec<GroupName>,
+    ) -> Result<(), StoreError> {
+        let (now, name, kind) = (self.clock_time(), plain(&member.name), member.kind.as_str());
+        let (lease, groups) = (micros_of(lease), groups.iter().map(GroupName::as_str).collect::<Vec<_>>());
+        let serve = &self.sql.positions.serve;
+        self.server.query(serve, &[&now, &member.id, &name, &kind, &lease, &groups]).await.map(drop)
+    }
+
+    pub(super) async fn read_members(&self) -> Result<Vec<Serving>, StoreError> {
+        let rows = self.server.query(&self.sql.positions.members, &[&self.clock_time()]).await?;
+        let serving = |row: &Row| {
+            let groups = row.get::<_, Vec<String>>(3).iter().map(|name| GroupName::stored(name)).collect();
+            Ok(member_at(row, 0)?.map(|member| Serving { member, groups }))
+        };
+        rows.iter().filter_map(|row| serving(row).transpose()).collect()
     }
 
     pub(super) async fn give_back(

@@ -5,9 +5,11 @@
 
 use super::writer::Changing;
 use super::{read, slots, subscriptions};
-use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, SLOTS_MAX, Start, check_cursor};
+use ensue_core::positions::Unreplayable;
+use ensue_core::positions::replay::{UnderWay, check_range, replayed};
+use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, Start, check_cursor};
 use ensue_core::retention::Bounds;
-use ensue_core::{GroupName, Invalid, Seq, StoreError, Timestamp};
+use ensue_core::{GroupName, Seq, StoreError, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -28,19 +30,9 @@ pub(super) fn unknown_word(column: usize, word: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into())
 }
 
-pub(super) fn word_of_kind(kind: GroupKind) -> &'static str {
-    match kind {
-        GroupKind::Pull => "pull",
-        GroupKind::Handler => "handler",
-    }
-}
-
 pub(super) fn kind_of(row: &Row<'_>, column: usize) -> rusqlite::Result<GroupKind> {
-    match row.get_ref(column)?.as_str()? {
-        "pull" => Ok(GroupKind::Pull),
-        "handler" => Ok(GroupKind::Handler),
-        other => Err(unknown_word(column, other)),
-    }
+    let word = row.get_ref(column)?.as_str()?;
+    GroupKind::stored(word).ok_or_else(|| unknown_word(column, word))
 }
 
 pub(super) fn number_of(connection: &Connection, name: &GroupName) -> rusqlite::Result<Option<GroupNumber>> {
@@ -74,6 +66,23 @@ pub(super) fn groups(connection: &Connection, now: Timestamp) -> rusqlite::Resul
     statement.query_map([], |row| state_of(connection, row, now))?.collect()
 }
 
+pub(super) fn groups_after(
+    connection: &Connection,
+    kind: Option<GroupKind>,
+    after: Option<&GroupName>,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<GroupState>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT number, name, kind, created_at, version, subscriptions, lost_from, lost_to
+         FROM ensue_groups WHERE name > ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY name LIMIT ?3",
+    )?;
+    let after = after.map_or("", GroupName::as_str);
+    let rows = statement
+        .query_map(params![after, kind.map(GroupKind::as_str), limit as i64], |row| state_of(connection, row, now))?;
+    rows.collect()
+}
+
 fn state_of(connection: &Connection, row: &Row<'_>, now: Timestamp) -> rusqlite::Result<GroupState> {
     let number: GroupNumber = row.get(0)?;
     let created_at = read::time_of(row.get(3)?);
@@ -96,11 +105,11 @@ fn state_of(connection: &Connection, row: &Row<'_>, now: Timestamp) -> rusqlite:
     })
 }
 
-/// How many lanes still need an event, and the oldest of those events.
+/// How many lanes still need an event, and the oldest place of the log that they need.
 fn needed_lanes(connection: &Connection, group: GroupNumber) -> rusqlite::Result<(u64, Option<Seq>)> {
     connection
         .prepare_cached(
-            "SELECT count(*), min(position) FROM ensue_lanes
+            "SELECT count(*), min(max(position, ifnull(parked_to, 0))) FROM ensue_lanes
              WHERE group_number = ?1 AND state IN ('waiting', 'held')",
         )?
         .query_row([group], |row| {
@@ -111,34 +120,14 @@ fn needed_lanes(connection: &Connection, group: GroupNumber) -> rusqlite::Result
 pub(super) fn create(changing: &mut Changing<'_>, new: &NewGroup) -> Result<(GroupState, bool), StoreError> {
     let now = changing.now();
     if let Some(there) = changing.sql(|connection| group(connection, &new.name, now))? {
-        return if there.kind == new.kind { Ok((there, false)) } else { Err(other_kind(&there)) };
+        return if there.kind == new.kind { Ok((there, false)) } else { Err(there.kind.has_the_name(&there.name)) };
     }
-    check_slots(new)?;
+    new.check_slots()?;
     let cursor = new.start.cursor(changing.sql(read::bounds)?)?;
     changing.sql(|connection| {
         insert(connection, new, cursor, now)?;
         group(connection, &new.name, now)?.ok_or(rusqlite::Error::QueryReturnedNoRows).map(|state| (state, true))
     })
-}
-
-fn other_kind(there: &GroupState) -> StoreError {
-    let whose = match there.kind {
-        GroupKind::Pull => "a group that is read",
-        GroupKind::Handler => "a handler's group",
-    };
-    StoreError::Conflict(format!("`{}` is {whose} already: choose another name, or delete it first", there.name))
-}
-
-fn check_slots(new: &NewGroup) -> Result<(), Invalid> {
-    let slots_max = match new.kind {
-        GroupKind::Pull => 1,
-        GroupKind::Handler => SLOTS_MAX,
-    };
-    if new.slots == 0 || new.slots > slots_max {
-        let reason = format!("is {}; choose at least 1 and at most {slots_max}", new.slots);
-        return Err(Invalid::new("slots", reason));
-    }
-    Ok(())
 }
 
 /// The number of a group; made to be read, from now on, if it is not there.
@@ -165,7 +154,7 @@ fn insert(connection: &Connection, new: &NewGroup, cursor: Seq, now: Timestamp) 
             "INSERT INTO ensue_groups (name, kind, created_at, version, subscriptions)
              SELECT ?1, ?2, ?3, version_floor, 0 FROM ensue_positions_state RETURNING number",
         )?
-        .query_row(params![new.name.as_str(), word_of_kind(new.kind), now.as_microsecond()], |row| row.get(0))?;
+        .query_row(params![new.name.as_str(), new.kind.as_str(), now.as_microsecond()], |row| row.get(0))?;
     let mut slot = connection.prepare_cached(
         "INSERT INTO ensue_slots (group_number, slot, cursor, fence, vanished, served_at)
          SELECT ?1, ?2, ?3, fence_floor, 0, ?4 FROM ensue_positions_state",
@@ -249,11 +238,57 @@ pub(super) fn seek(changing: &mut Changing<'_>, name: &GroupName, to: Seq) -> Re
         subscriptions::forget_expired(connection, number, now)?;
         connection
             .prepare_cached(
-                "UPDATE ensue_slots SET cursor = ?2, owner = NULL, vanished = 0, served_at = max(served_at, ?3)
+                "UPDATE ensue_slots SET cursor = ?2, replay_to = NULL, resume_at = NULL, owner = NULL, vanished = 0, served_at = max(served_at, ?3)
                  WHERE group_number = ?1",
             )?
             .execute(params![number, place(to), now.as_microsecond()])?;
         connection.prepare_cached("DELETE FROM ensue_lanes WHERE group_number = ?1")?.execute([number])?;
         group(connection, name, now)
     })
+}
+
+/// Has a handler's group run a range again.
+pub(super) fn replay(
+    changing: &mut Changing<'_>,
+    name: &GroupName,
+    after: Seq,
+    to: Seq,
+) -> Result<Option<GroupState>, StoreError> {
+    let now = changing.now();
+    let bounds = changing.sql(read::bounds)?;
+    let Some(number) = changing.sql(|connection| number_of(connection, name))? else { return Ok(None) };
+    let Some(there) = changing.sql(|connection| group(connection, name, now))? else { return Ok(None) };
+    if there.kind == GroupKind::Pull {
+        return Err(Unreplayable::IsRead.of(name));
+    }
+    check_range(after, to, bounds)?;
+    if changing.sql(|connection| has_lanes(connection, number))? {
+        return Err(Unreplayable::HasLanes.of(name));
+    }
+    match UnderWay::of(&there.slots, after, to) {
+        UnderWay::Nothing => {}
+        UnderWay::NotBegun => return Ok(Some(there)),
+        UnderWay::Something => return Err(Unreplayable::IsUnderWay.of(name)),
+    }
+    changing.sql(|connection| {
+        slots::tell_owners(connection, number)?;
+        subscriptions::forget_expired(connection, number, now)?;
+        let mut back = connection.prepare_cached(
+            "UPDATE ensue_slots SET cursor = ?3, replay_to = ?4, resume_at = ?5, owner = NULL, vanished = 0,
+             served_at = max(served_at, ?6) WHERE group_number = ?1 AND slot = ?2",
+        )?;
+        for slot in &there.slots {
+            let (cursor, replay) = replayed(slot.cursor, after, to).unwrap_or((slot.cursor, None));
+            let (replay_to, resume) =
+                (replay.map(|replay| place(replay.to)), replay.map(|replay| place(replay.resume)));
+            back.execute(params![number, slot.slot, place(cursor), replay_to, resume, now.as_microsecond()])?;
+        }
+        group(connection, name, now)
+    })
+}
+
+fn has_lanes(connection: &Connection, group: GroupNumber) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM ensue_lanes WHERE group_number = ?1)")?
+        .query_row([group], |row| row.get(0))
 }

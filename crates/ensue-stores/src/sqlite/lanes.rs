@@ -11,7 +11,7 @@ macro_rules! select_lanes {
     ($rest:literal) => {
         concat!(
             "SELECT g.name, l.slot, l.lane_key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven,
-             l.since, l.ask ",
+             l.since, l.ask, l.parked_to ",
             $rest
         )
     };
@@ -37,6 +37,7 @@ fn row_of(row: &Row<'_>) -> rusqlite::Result<LaneRow> {
         },
         since: time_of(row.get(9)?),
         ask,
+        parked_to: row.get::<_, Option<i64>>(11)?.map(|seq| seq as Seq),
     })
 }
 
@@ -109,6 +110,15 @@ pub(super) fn lanes(connection: &Connection, query: &LaneQuery, limit: usize) ->
             ),
             params![group.as_str(), limit as i64],
         ),
+        LaneQuery::StuckAfter(after) => all(
+            connection,
+            select_lanes!(
+                "FROM ensue_lanes l JOIN ensue_groups g ON g.number = l.group_number
+                 WHERE l.state IN ('held', 'dead') AND (l.since, l.lane_key, g.name) > (?1, ?2, ?3) AND l.since >= ?1
+                 ORDER BY l.since, l.lane_key, g.name LIMIT ?4"
+            ),
+            params![after.since.as_microsecond(), after.key.to_text(), after.group.as_str(), limit as i64],
+        ),
         LaneQuery::Object(object) => all(
             connection,
             select_lanes!(
@@ -127,6 +137,19 @@ pub(super) fn lanes(connection: &Connection, query: &LaneQuery, limit: usize) ->
             ),
             params![member.as_bytes(), limit as i64],
         ),
+        LaneQuery::Needing { before, after } => {
+            let (group, key) =
+                after.as_ref().map_or(("", String::new()), |(group, key)| (group.as_str(), key.to_text()));
+            all(
+                connection,
+                select_lanes!(
+                    "FROM ensue_lanes l JOIN ensue_groups g ON g.number = l.group_number
+                     WHERE l.state IN ('waiting', 'held') AND l.position < ?1 AND ifnull(l.parked_to, 0) < ?1
+                     AND (g.name, l.lane_key) > (?2, ?3) ORDER BY g.name, l.lane_key LIMIT ?4"
+                ),
+                params![place(*before), group, key, limit as i64],
+            )
+        }
     }
 }
 

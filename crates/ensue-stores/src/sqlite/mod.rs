@@ -19,7 +19,10 @@
 //! | Who has which slot? | `slots.rs` |
 //! | How do owners write what is done? | `settle.rs` |
 //! | Which objects stand still? | `lanes.rs` |
+//! | Which events live on for them when the log forgets? | `parked.rs` |
 //! | What became of deliveries, and what did they say? | `deliveries.rs` |
+//! | How does the embedded store keep jobs? | `jobs/` |
+//! | Who may not run now? | `rules.rs` |
 //! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
 //! | Who else has this file open? | `lock.rs` |
@@ -34,15 +37,19 @@ mod deliveries;
 mod error;
 mod groups;
 mod heads;
+mod jobs;
 mod lanes;
 mod lock;
 mod objects;
+mod parked;
 mod positions;
 mod queue;
 mod read;
 mod readers;
 mod replier;
+mod rules;
 mod schema;
+mod serving;
 mod settle;
 mod slots;
 mod subscriptions;

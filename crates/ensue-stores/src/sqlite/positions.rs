@@ -3,14 +3,15 @@
 //! Each verb is one turn at the writer, or one look that holds up nobody; what it does is in the file of its noun.
 
 use super::writer::Changing;
-use super::{SqliteStore, deliveries, error, groups, lanes, schema, settle, slots, subscriptions};
+use super::{SqliteStore, deliveries, error, groups, lanes, parked, schema, serving, settle, slots, subscriptions};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::positions::{
-    Acquire, Acquired, Ask, Delivery, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, NewGroup, NewSubscription,
-    Positions, Renewed, Settled, SlotChange, SlotNumber, SubscriptionState,
+    Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
+    NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
+    SubscriptionState,
 };
-use ensue_core::{GroupName, Seq, StoreError, Timestamp};
+use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use rusqlite::{Connection, TransactionBehavior};
 use uuid::Uuid;
@@ -32,12 +33,12 @@ pub(super) fn take_over(connection: &mut Connection, clock: Timestamp) -> Result
 }
 
 impl SqliteStore {
-    fn positions_now(&self) -> Timestamp {
+    pub(super) fn positions_now(&self) -> Timestamp {
         whole_microseconds((self.clock)())
     }
 
     /// Looks at positions. A file that an older Ensue wrote, and that is only looked at, has none yet.
-    async fn look_at_positions<T, F>(&self, look: F) -> Result<T, StoreError>
+    pub(super) async fn look_at_positions<T, F>(&self, look: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -49,7 +50,7 @@ impl SqliteStore {
         });
         looked.await?.ok_or_else(|| {
             StoreError::Schema(
-                "this file was written by an older Ensue, which had no groups: open it once for writing, for example with \
+                "this file was written by an older Ensue, which kept less of groups: open it once for writing, for example with \
                  `ensue serve`, then look again"
                     .into(),
             )
@@ -57,7 +58,7 @@ impl SqliteStore {
     }
 
     /// Makes a change in a turn of its own.
-    async fn change<T, F>(&self, change: F) -> Result<T, StoreError>
+    pub(super) async fn change<T, F>(&self, change: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -86,6 +87,17 @@ impl Positions for SqliteStore {
         self.look_at_positions(move |connection| groups::groups(connection, now)).await
     }
 
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        let (after, now) = (after.cloned(), self.positions_now());
+        self.look_at_positions(move |connection| groups::groups_after(connection, kind, after.as_ref(), limit, now))
+            .await
+    }
+
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         let name = name.clone();
         let there = self.change(move |changing| groups::forget(changing, &name)).await?;
@@ -97,6 +109,11 @@ impl Positions for SqliteStore {
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         let name = name.clone();
         self.change(move |changing| groups::seek(changing, &name, to)).await
+    }
+
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        let name = name.clone();
+        self.change(move |changing| groups::replay(changing, &name, after, to)).await
     }
 
     async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
@@ -141,6 +158,20 @@ impl Positions for SqliteStore {
         self.change(move |changing| slots::renew(changing, member, lease)).await
     }
 
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        self.change(move |changing| serving::serve(changing, &member, lease, &groups)).await
+    }
+
+    async fn members(&self) -> Result<Vec<Serving>, StoreError> {
+        let (now, may_be_old) = (self.positions_now(), self.writer.is_none());
+        self.look_at_positions(move |connection| {
+            // A file of before has nobody who said so.
+            let is_old = may_be_old && !schema::has_serving(connection)?;
+            if is_old { Ok(Vec::new()) } else { serving::members(connection, now) }
+        })
+        .await
+    }
+
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
         let (group, slots) = (group.clone(), slots.to_vec());
         self.change(move |changing| slots::release(changing, member, &group, &slots)).await
@@ -161,6 +192,19 @@ impl Positions for SqliteStore {
     async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError> {
         let (group, key) = (group.clone(), key.clone());
         self.change(move |changing| lanes::ask(changing, &group, &key, ask)).await
+    }
+
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
+        self.change(move |changing| parked::park(changing, &parks)).await
+    }
+
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.look_at_positions(move |connection| parked::parked(connection, &query, limit)).await
+    }
+
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError> {
+        let (group, key) = (group.clone(), key.clone());
+        self.look_at_positions(move |connection| parked::size(connection, &group, &key)).await
     }
 
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {

@@ -39,7 +39,7 @@ pub(super) fn to_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uui
     Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(Uuid::from_bytes))
 }
 
-fn event_of(row: &Row<'_>) -> rusqlite::Result<Event> {
+pub(super) fn event_of(row: &Row<'_>) -> rusqlite::Result<Event> {
     let recorded_at = time_of(row.get(8)?);
     Ok(Event {
         seq: row.get::<_, i64>(0)? as Seq,

@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 2] = [LOG, POSITIONS];
+const MIGRATIONS: [&str; 6] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (
@@ -185,6 +185,136 @@ CREATE INDEX ensue_delivery_lines_seq ON ensue_delivery_lines (group_number, seq
 CREATE INDEX ensue_delivery_lines_age ON ensue_delivery_lines (at);
 ";
 
+/// Events that lanes need and that retention takes from the log. Whatever moves a lane on or takes it away also takes what
+/// was parked of it: a trigger, so that no way around it is forgotten. It costs only lanes of which something was parked.
+const PARKED: &str = "
+ALTER TABLE ensue_lanes ADD COLUMN parked_to INTEGER; -- what it needs before this is in ensue_parked
+CREATE TABLE ensue_parked (
+    group_number    INTEGER NOT NULL,
+    lane_key        TEXT NOT NULL,
+    seq             INTEGER NOT NULL,
+    prev            INTEGER,
+    id              BLOB NOT NULL,
+    topic           TEXT NOT NULL,
+    object          TEXT,
+    payload         TEXT NOT NULL,
+    metadata        TEXT,
+    occurred_at     INTEGER,
+    recorded_at     INTEGER NOT NULL,
+    to_subscription BLOB,
+    UNIQUE (group_number, lane_key, seq)
+) STRICT;
+CREATE INDEX ensue_parked_seq ON ensue_parked (seq);
+CREATE INDEX ensue_parked_id ON ensue_parked (id);
+CREATE TRIGGER ensue_lanes_passed AFTER UPDATE OF position ON ensue_lanes
+WHEN NEW.parked_to IS NOT NULL AND NEW.position > OLD.position BEGIN
+    DELETE FROM ensue_parked
+    WHERE group_number = NEW.group_number AND lane_key = NEW.lane_key AND seq < NEW.position;
+END;
+CREATE TRIGGER ensue_lanes_gone AFTER DELETE ON ensue_lanes WHEN OLD.parked_to IS NOT NULL BEGIN
+    DELETE FROM ensue_parked WHERE group_number = OLD.group_number AND lane_key = OLD.lane_key;
+END;
+";
+
+/// By name: a process says what it serves whether the group is there or not.
+const SERVING: &str = "
+CREATE TABLE ensue_serving (
+    member     BLOB NOT NULL,
+    group_name TEXT NOT NULL,
+    PRIMARY KEY (member, group_name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX ensue_serving_group ON ensue_serving (group_name);
+";
+
+/// Rows of jobs that are over stay until they are purged; the indexes that every job passes have only what is live.
+const JOBS: &str = "
+-- One row.
+CREATE TABLE ensue_jobs_state (
+    one           INTEGER PRIMARY KEY CHECK (one = 1),
+    last_number   INTEGER NOT NULL, -- the last that was drawn, for a job or a turn
+    rules_version INTEGER NOT NULL
+) STRICT;
+INSERT INTO ensue_jobs_state VALUES (1, 0, 0);
+
+CREATE TABLE ensue_jobs (
+    number       INTEGER PRIMARY KEY,
+    id           BLOB NOT NULL,
+    handler      TEXT NOT NULL,
+    object       TEXT,
+    ordered      INTEGER NOT NULL,
+    payload      TEXT NOT NULL,
+    metadata     TEXT,             -- NULL is {}
+    priority     INTEGER NOT NULL, -- the order of all u64, moved to that of i64
+    state        TEXT NOT NULL,
+    turn         INTEGER,
+    attempts     INTEGER NOT NULL,
+    attempts_max INTEGER NOT NULL,
+    on_exhausted TEXT NOT NULL,
+    not_before   INTEGER,
+    enqueued_at  INTEGER NOT NULL,
+    locked_at    INTEGER,
+    started_at   INTEGER,
+    finished_at  INTEGER,
+    worker       TEXT,
+    fence        INTEGER NOT NULL,
+    lease_until  INTEGER,
+    errors       TEXT,             -- a JSON array; NULL is []
+    unique_key   TEXT,
+    event_seq    INTEGER,
+    event_prev   INTEGER,
+    event_id     BLOB,
+    event_topic  TEXT,
+    cancel_asked INTEGER NOT NULL,
+    redriven     INTEGER NOT NULL,
+    result       TEXT
+) STRICT;
+CREATE INDEX ensue_jobs_ready ON ensue_jobs (handler, priority DESC, turn) WHERE state = 'available';
+CREATE INDEX ensue_jobs_leases ON ensue_jobs (lease_until, number) WHERE state = 'running';
+CREATE INDEX ensue_jobs_due ON ensue_jobs (not_before, number) WHERE state IN ('scheduled', 'retrying');
+CREATE INDEX ensue_jobs_lanes ON ensue_jobs (object, handler, turn) WHERE object IS NOT NULL AND turn IS NOT NULL;
+CREATE INDEX ensue_jobs_lane_heads ON ensue_jobs (object, handler)
+    WHERE object IS NOT NULL AND state IN ('available', 'running');
+CREATE UNIQUE INDEX ensue_jobs_unique ON ensue_jobs (handler, unique_key)
+    WHERE unique_key IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX ensue_jobs_age ON ensue_jobs (finished_at, number) WHERE finished_at IS NOT NULL AND turn IS NULL;
+
+CREATE TABLE ensue_job_lines (
+    number  INTEGER NOT NULL,
+    line    INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    level   TEXT NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (number, line)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE ensue_job_servers (
+    handler TEXT PRIMARY KEY,
+    until   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE ensue_rules (
+    kind       TEXT NOT NULL,
+    scope      TEXT NOT NULL,
+    id         BLOB NOT NULL,
+    reason     TEXT,
+    author     TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    PRIMARY KEY (kind, scope)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE ensue_rule_reports (
+    member  BLOB PRIMARY KEY,
+    version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// Slots that run a part of the log again pass over what is after `replay_to` and up to `resume_at`: that is done.
+const REPLAY: &str = "
+ALTER TABLE ensue_slots ADD COLUMN replay_to INTEGER;
+ALTER TABLE ensue_slots ADD COLUMN resume_at INTEGER;
+";
+
 /// Can the file be looked at as it is?
 pub(super) fn check_readable(path: &Path) -> Result<(), StoreError> {
     if !path.exists() {
@@ -213,9 +343,14 @@ fn version(connection: &Connection) -> rusqlite::Result<usize> {
     connection.query_row("SELECT version FROM ensue_schema", [], |row| row.get::<_, i64>(0)).map(|v| v as usize)
 }
 
-/// Does the file know of groups? Before the second step none did.
+/// Has the file all that this program asks for? One of an older Ensue that is only looked at stays as it is.
 pub(super) fn has_positions(connection: &Connection) -> rusqlite::Result<bool> {
-    Ok(version(connection)? >= 2)
+    Ok(version(connection)? >= MIGRATIONS.len())
+}
+
+/// Does the file know who serves which group?
+pub(super) fn has_serving(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(version(connection)? >= 4)
 }
 
 fn check_version(found: usize) -> Result<(), StoreError> {

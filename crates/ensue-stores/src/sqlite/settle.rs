@@ -7,7 +7,7 @@
 use super::groups::{GroupNumber, place};
 use super::slots::{self, MayWrite};
 use super::writer::Changing;
-use super::{append, deliveries, lanes, subscriptions};
+use super::{append, deliveries, jobs, lanes, subscriptions};
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Appended, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -66,8 +66,9 @@ impl Settling {
 }
 
 fn is_cursor_alone(change: &SlotChange) -> bool {
-    let SlotChange { cursor, lanes, deliveries, lines, events, lost, .. } = change;
-    let nothing_else = lanes.is_empty() && deliveries.is_empty() && lines.is_empty() && events.is_empty();
+    let SlotChange { cursor, lanes, deliveries, lines, events, jobs, lost, .. } = change;
+    let sends_nothing = events.is_empty() && jobs.is_empty();
+    let nothing_else = lanes.is_empty() && deliveries.is_empty() && lines.is_empty() && sends_nothing;
     cursor.is_some() && nothing_else && lost.is_none()
 }
 
@@ -106,14 +107,14 @@ fn owned(connection: &Connection, change: &SlotChange) -> rusqlite::Result<Optio
         .optional()
 }
 
-/// Publishes the events of a change, or says why they were refused: then nothing of them is there. Any other error is
+/// Publishes the events of a change and sends its jobs, or says why they were refused: then nothing of them is there. Any other error is
 /// that of the whole commit.
 fn publish(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Result<Vec<Appended>, StoreError>, StoreError> {
-    if change.events.is_empty() {
+    if change.events.is_empty() && change.jobs.is_empty() {
         return Ok(Ok(Vec::new()));
     }
     run(changing, "SAVEPOINT ensue_settle")?;
-    let appended = changing.append(&change.events);
+    let appended = send(changing, change);
     match &appended {
         Ok(_) => {}
         Err(error) if is_of_the_events(changing, error) => {
@@ -123,6 +124,14 @@ fn publish(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Result<Ve
         Err(error) => return Err(error.clone()),
     }
     run(changing, "RELEASE ensue_settle")?;
+    Ok(appended)
+}
+
+fn send(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Vec<Appended>, StoreError> {
+    let appended = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
+    if !change.jobs.is_empty() {
+        jobs::send::enqueue(changing, &change.jobs)?;
+    }
     Ok(appended)
 }
 

@@ -3,12 +3,12 @@
 //! A lease is the member's: one row, renewed however many slots it has. A slot whose owner's lease has passed, or whose
 //! owner is no member any more, is anybody's; who takes it counts its owner as vanished.
 
-use super::groups::{self, GroupNumber, kind_of, word_of_kind};
+use super::groups::{self, GroupNumber, kind_of};
 use super::read::{self, time_of, uuid_of};
-use super::subscriptions;
 use super::writer::Changing;
+use super::{serving, subscriptions};
 use ensue_core::positions::{
-    Acquire, Acquired, AcquiredSlot, GroupKind, Member, Owner, Renewed, SlotNumber, SlotState,
+    Acquire, Acquired, AcquiredSlot, GroupKind, Member, Owner, Renewed, Replay, SlotNumber, SlotState,
 };
 use ensue_core::{GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -30,12 +30,18 @@ fn has_passed(lease_until: Timestamp, now: Timestamp) -> bool {
     lease_until < now
 }
 
-fn member_at(row: &Row<'_>, first_column: usize) -> rusqlite::Result<Member> {
+pub(super) fn member_at(row: &Row<'_>, first_column: usize) -> rusqlite::Result<Member> {
     Ok(Member {
         id: uuid_of(row, first_column)?,
         name: row.get(first_column + 1)?,
         kind: kind_of(row, first_column + 2)?,
     })
+}
+
+/// What a slot runs again, in two columns.
+fn replay_at(row: &Row<'_>, first_column: usize) -> rusqlite::Result<Option<Replay>> {
+    let (to, resume) = (row.get::<_, Option<i64>>(first_column)?, row.get::<_, Option<i64>>(first_column + 1)?);
+    Ok(to.zip(resume).map(|(to, resume)| Replay { to: to as Seq, resume: resume as Seq }))
 }
 
 /// A slot with the owner that is written there, member or not.
@@ -57,6 +63,7 @@ impl Stored {
             fence: row.get::<_, i64>(2)? as u64,
             vanished: row.get(3)?,
             owner,
+            replay: replay_at(row, 9)?,
         };
         Ok(Self { state, owner_id: read::to_of(row, 5)?, served_at: time_of(row.get(4)?) })
     }
@@ -74,7 +81,8 @@ impl Stored {
 fn stored(connection: &Connection, group: GroupNumber) -> rusqlite::Result<Vec<Stored>> {
     connection
         .prepare_cached(
-            "SELECT s.slot, s.cursor, s.fence, s.vanished, s.served_at, s.owner, m.name, m.kind, m.lease_until
+            "SELECT s.slot, s.cursor, s.fence, s.vanished, s.served_at, s.owner, m.name, m.kind, m.lease_until,
+             s.replay_to, s.resume_at
              FROM ensue_slots s LEFT JOIN ensue_members m ON m.id = s.owner
              WHERE s.group_number = ?1 ORDER BY s.slot",
         )?
@@ -113,7 +121,7 @@ pub(super) fn acquire(changing: &mut Changing<'_>, acquire: &Acquire) -> Result<
             if !got.is_empty() {
                 subscriptions::forget_expired(connection, number, now)?;
             }
-            know(connection, acquire, now)?;
+            know(connection, &acquire.member, acquire.lease, now)?;
         }
         let taken = got.into_iter().map(|slot| take(connection, number, slot, acquire.member.id, now));
         let slots = taken.collect::<rusqlite::Result<_>>()?;
@@ -132,20 +140,24 @@ fn is_for(slot: &Stored, acquire: &Acquire, now: Timestamp) -> bool {
 }
 
 /// Makes a member known, or renews its lease.
-fn know(connection: &Connection, acquire: &Acquire, now: Timestamp) -> rusqlite::Result<()> {
-    let Acquire { member, lease, .. } = acquire;
+pub(super) fn know(
+    connection: &Connection,
+    member: &Member,
+    lease: SignedDuration,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     forget_expired_of(connection, member.id, now)?;
-    let (id, until) = (member.id.as_bytes(), lease_end(now, *lease).as_microsecond());
+    let (id, until) = (member.id.as_bytes(), lease_end(now, lease).as_microsecond());
     let known = connection
         .prepare_cached("UPDATE ensue_members SET name = ?2, kind = ?3, lease_until = ?4 WHERE id = ?1")?
-        .execute(params![id, member.name, word_of_kind(member.kind), until])?;
+        .execute(params![id, member.name, member.kind.as_str(), until])?;
     if known == 0 {
         forget_readers(connection, now)?;
         connection
             .prepare_cached(
                 "INSERT INTO ensue_members (id, name, kind, lease_until, version) VALUES (?1, ?2, ?3, ?4, 0)",
             )?
-            .execute(params![id, member.name, word_of_kind(member.kind), until])?;
+            .execute(params![id, member.name, member.kind.as_str(), until])?;
     }
     Ok(())
 }
@@ -254,7 +266,7 @@ pub(super) fn leave(changing: &mut Changing<'_>, member: Uuid) -> Result<(), Sto
             )?
             .execute(params![member.as_bytes(), now.as_microsecond()])?;
         connection.prepare_cached("DELETE FROM ensue_members WHERE id = ?1")?.execute([member.as_bytes()])?;
-        Ok(())
+        serving::forget(connection, member.as_bytes())
     })
 }
 
@@ -330,5 +342,5 @@ fn forget_member(connection: &Connection, id: &[u8; 16], now: Timestamp) -> rusq
         )?
         .execute(params![id, now.as_microsecond()])?;
     connection.prepare_cached("DELETE FROM ensue_members WHERE id = ?1")?.execute([id])?;
-    Ok(())
+    serving::forget(connection, id)
 }

@@ -5,11 +5,13 @@
 
 use super::append;
 use super::heads::Heads;
+use super::jobs;
 use super::lanes;
 use super::objects::Unindexed;
 use super::settle;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
+use ensue_core::jobs::{JobChange, JobSettled};
 use ensue_core::positions::{LaneKey, Settled, SlotChange};
 use ensue_core::{Appended, Entry, Invalid, NewEvent, Seq, StoreError};
 use rusqlite::{Connection, TransactionState};
@@ -82,6 +84,25 @@ impl Transaction<'_> {
             }
             Ok(Settled::FenceLost) => fence_lost(change),
             Ok(Settled::Refused(error)) | Err(error) => error,
+        };
+        self.failed = Some(error.clone());
+        Err(error.into())
+    }
+
+    /// Settles a job with the commit, so that your statements count exactly once. With an error the transaction cannot be
+    /// committed any more: the job may be somebody else's by now.
+    pub fn settle_job(&mut self, change: &JobChange) -> Result<(), TransactionError> {
+        let settled = jobs::settle::settle(&mut self.changing, std::slice::from_ref(change));
+        let error = match settled.map(|mut answers| answers.remove(0)) {
+            Ok(JobSettled::Done { events, .. }) => {
+                self.answers.extend(&events);
+                return Ok(());
+            }
+            Ok(JobSettled::LeaseLost) => StoreError::Conflict(format!(
+                "job {} goes on elsewhere, or is over: nothing of this transaction is stored; drop the work",
+                change.held.id
+            )),
+            Ok(JobSettled::Refused(error)) | Err(error) => error,
         };
         self.failed = Some(error.clone());
         Err(error.into())

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use ensue_conformance::postgres::fresh_schema;
-use ensue_conformance::{Clock, Factory, Place, random, random_positions};
+use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions};
 use ensue_core::store::SharedStore;
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 use std::sync::Arc;
@@ -54,4 +54,10 @@ fn random_calls_across_partitions_have_the_answers_of_the_model() {
 #[test]
 fn random_calls_about_groups_have_the_answers_of_the_model() {
     random_positions::compare(&ORDINARY, 24);
+}
+
+/// The same about jobs: workers vanish and come back late, jobs are retried, cancelled and brought back, rules come and go.
+#[test]
+fn random_calls_about_jobs_have_the_answers_of_the_model() {
+    random_jobs::compare(&ORDINARY, 24);
 }

@@ -8,6 +8,7 @@ mod conformance;
 mod disk;
 mod hang;
 mod ids;
+mod jobs;
 mod loss;
 mod open;
 mod partitions;

@@ -1,6 +1,6 @@
 //! Does the embedded engine do what every engine must?
 use async_trait::async_trait;
-use ensue_conformance::{Clock, Factory, Place, random, random_positions};
+use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions};
 use ensue_core::store::SharedStore;
 use ensue_stores::sqlite::{SqliteOptions, SqliteStore};
 use std::path::Path;
@@ -72,4 +72,10 @@ fn random_calls_have_the_answers_of_the_model_while_the_index_is_written() {
 #[test]
 fn random_calls_about_groups_have_the_answers_of_the_model() {
     random_positions::compare(&LATE_INDEX, 200);
+}
+
+/// The same about jobs: workers vanish and come back late, jobs are retried, cancelled and brought back, rules come and go.
+#[test]
+fn random_calls_about_jobs_have_the_answers_of_the_model() {
+    random_jobs::compare(&LATE_INDEX, 200);
 }

@@ -51,7 +51,7 @@ impl Life<'_> {
             let parents = &self.worker.parents;
             let may_start = !self.alone.contains(&event.seq)
                 && !self.suspects.is_one(key, event.seq)
-                && parents.iter().all(|parent| parent.lets_children_have(event.seq));
+                && parents.iter().all(|parent| self.lets_have(parent, event.seq));
             // What is divided runs in parallel: of one lane only what goes into one part.
             let its_part = self.worker.spec.split_by.as_ref().map(|key_of| part_of(key_of, event));
             let is_in_part = part.get_or_insert_with(|| its_part.clone()) == &its_part;

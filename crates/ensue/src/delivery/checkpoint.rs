@@ -85,6 +85,12 @@ impl Life<'_> {
             self.lanes.ready(&key);
         }
         let others = settled.len() - done_with.len();
+        // What is published with rows and cursors is Ensue's own; if that is not taken, begin again with what is stored.
+        if let Some(Settled::Refused(error)) =
+            settled[..others].iter().find(|settled| matches!(settled, Settled::Refused(_)))
+        {
+            return Err(error.clone());
+        }
         for (done, settled) in done_with.into_iter().zip(&settled[others..]) {
             match settled {
                 Settled::Refused(error) => self.refused(done, error).await?,

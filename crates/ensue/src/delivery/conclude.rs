@@ -4,9 +4,11 @@ use super::attempt::Finished;
 use super::lanes::Busy;
 use super::life::Life;
 use super::pending::{DoneWith, Other};
+use crate::handlers::Settlement;
 use ensue_core::handling::{Ended, Next, OnExhausted, after_attempt};
+use ensue_core::jobs::notices;
 use ensue_core::positions::{Delivery, DeliveryState, Lane, LaneKey, LaneState, LogLine, SlotNumber};
-use ensue_core::{Entry, Event, Seq, StoreError, Timestamp};
+use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ impl Life<'_> {
     /// Does what follows from the end of an attempt.
     pub async fn conclude(&mut self, finished: Finished) -> Result<(), StoreError> {
         let Finished { key, event, others, attempt, started_at, context, ended } = finished;
-        let said = context.take();
+        let mut said = context.take();
         self.suspects.ended(&key).into_iter().for_each(|key| self.lanes.ready(&key));
         self.alone.remove(&event.seq);
         // What was committed in the handler's own transaction is done, whatever came after.
@@ -23,7 +25,7 @@ impl Life<'_> {
         self.count(&ended, 1 + others.len());
         let keeps_lines = has_failed || (self.worker.spec.logs_always && !said.lines.is_empty());
         if keeps_lines {
-            self.keep_lines(&event, said.lines);
+            self.keep_lines(&event, std::mem::take(&mut said.lines));
         }
         if has_failed {
             return self.all_not_done((key, event), others, attempt, started_at, ended).await;
@@ -34,9 +36,9 @@ impl Life<'_> {
             for (_, event) in &all {
                 self.record(event, DeliveryState::Done, attempt, None, started_at);
             }
-            self.all_done(all.into_iter(), said.settled, said.events, attempt, started_at);
+            self.all_done(all.into_iter(), said, attempt, started_at);
         } else {
-            self.all_done(all, said.settled, said.events, attempt, started_at);
+            self.all_done(all, said, attempt, started_at);
         }
         Ok(())
     }
@@ -45,12 +47,12 @@ impl Life<'_> {
     fn all_done(
         &mut self,
         mut all: impl Iterator<Item = (LaneKey, Arc<Event>)>,
-        settled: bool,
-        entries: Vec<Entry>,
+        said: Settlement,
         attempt: u32,
         started_at: Timestamp,
     ) {
-        if settled || entries.is_empty() {
+        let Settlement { events: entries, jobs, settled, .. } = said;
+        if settled || (entries.is_empty() && jobs.is_empty()) {
             for (key, event) in all {
                 let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());
                 match (settled, has_row) {
@@ -84,6 +86,7 @@ impl Life<'_> {
             attempt,
             started_at,
             entries,
+            jobs,
             row,
             marks_before: Vec::new(),
         });
@@ -190,6 +193,12 @@ impl Life<'_> {
                 tracing::warn!(%handler, seq = event.seq, error, "a delivery has exhausted its attempts");
                 let recorded = if state == LaneState::Held { DeliveryState::Held } else { DeliveryState::Dead };
                 self.record(&event, recorded, attempt, Some(error.clone()), started_at);
+                if state == LaneState::Held {
+                    let failed = (event.seq, &event.topic);
+                    let notice = notices::object_held(handler, event.object.as_ref(), failed, attempt, &error);
+                    let slot = self.slot_of(&event);
+                    self.pending.notices.extend(notice.map(|notice| (slot, notice)));
+                }
                 let mut lane = self.waiting(&key, event.seq, attempt);
                 (lane.state, lane.error) = (state, Some(error));
                 self.stand_apart(&key, &event, lane);

@@ -2,7 +2,7 @@
 
 use crate::Ensue;
 use crate::error::Error;
-use ensue_core::positions::{Ask, GroupKind, LaneKey, LaneQuery, LaneRow, LaneState};
+use ensue_core::positions::{Ask, GroupKind, LaneKey, LaneQuery, LaneRow, LaneState, StuckPlace};
 use ensue_core::{GroupName, ObjectKey, Seq, StoreError};
 use std::fmt;
 
@@ -18,6 +18,15 @@ pub enum Stuck {
     Event(Seq),
 }
 
+impl From<&LaneKey> for Stuck {
+    fn from(lane: &LaneKey) -> Self {
+        match lane {
+            LaneKey::Object(object) => Self::Object(object.clone()),
+            LaneKey::Event(seq) => Self::Event(*seq),
+        }
+    }
+}
+
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -31,6 +40,11 @@ impl Ensue {
     /// Lanes that wait for somebody, held or dead, the oldest first.
     pub async fn stuck(&self, limit: usize) -> Result<Vec<LaneRow>, Error> {
         Ok(self.store().lanes(LaneQuery::Stuck { group: None }, limit).await?)
+    }
+
+    /// The same page by page: those that come after this place.
+    pub async fn stuck_after(&self, place: StuckPlace, limit: usize) -> Result<Vec<LaneRow>, Error> {
+        Ok(self.store().lanes(LaneQuery::StuckAfter(place), limit).await?)
     }
 
     /// Asks a handler to run something again, or to skip it; answers with the lane as it was. Without a handler, the one
@@ -62,6 +76,15 @@ impl Ensue {
         asked.ok_or_else(|| not_found(format!("{stuck} went on meanwhile")))
     }
 
+    /// Asks it of a lane, and lets whoever runs it here hear of it.
+    async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, Error> {
+        let asked = self.store().ask_lane(group, key, ask).await?;
+        if let Some(deliveries) = self.inner().deliveries().as_ref() {
+            deliveries.asked();
+        }
+        Ok(asked)
+    }
+
     /// The lanes of something that are not only marks of what is done.
     async fn open_lanes(&self, stuck: &Stuck) -> Result<Vec<LaneRow>, Error> {
         let store = self.store();
@@ -72,7 +95,7 @@ impl Ensue {
                 for group in store.groups().await?.into_iter().filter(|group| group.kind == GroupKind::Handler) {
                     rows.extend(store.lanes(LaneQuery::One(group.name, LaneKey::Event(*seq)), 1).await?);
                 }
-                let object = store.event(*seq).await?.and_then(|event| event.object);
+                let object = self.event(*seq).await?.and_then(|event| event.object);
                 if let Some(object) = object {
                     let of_object = store.lanes(LaneQuery::Object(object), LANES_MAX).await?;
                     rows.extend(of_object.into_iter().filter(|row| row.lane.position == *seq));
@@ -85,5 +108,5 @@ impl Ensue {
 }
 
 fn not_found(what: String) -> Error {
-    Error::NotFound(format!("{what}: GET /v1/objects?held=true and `ensue object list --held` show what is"))
+    Error::NotFound(format!("{what}: look at the list of what is held"))
 }

@@ -101,13 +101,20 @@ impl Life<'_> {
         slot_of(event.object.as_ref(), event.seq, self.worker.slots_total)
     }
 
+    /// Is it between a range that is run again and where its slot was? Then it is done.
+    pub fn skips(&self, event: &Event) -> bool {
+        let replay = self.replays.get(usize::from(self.slot_of(event))).copied().flatten();
+        replay.is_some_and(|replay| replay.skips(event.seq))
+    }
+
     /// An event that the handler wants.
     fn arrive(&mut self, event: Arc<Event>) {
         if event.seq <= self.window.seen_to() {
             return;
         }
         let slot = self.slot_of(&event);
-        let is_ours = self.slot_starts[usize::from(slot)].is_some_and(|start| event.seq > start.cursor);
+        let is_ours =
+            self.slot_starts[usize::from(slot)].is_some_and(|start| event.seq > start.cursor) && !self.skips(&event);
         let key = match &event.object {
             Some(object) if self.worker.spec.ordered => LaneKey::Object(object.clone()),
             Some(_) | None => LaneKey::Event(event.seq),
@@ -128,9 +135,10 @@ impl Life<'_> {
         }
     }
 
-    /// A row stands for this event: the cursor may pass it.
+    /// A row stands for this event: the cursor may pass it. It is written with the row or after it, never before: whatever
+    /// is to be written goes into the next change, and one is under way at a time.
     pub fn cover(&mut self, seq: Seq) {
-        self.pending.covered.push(seq);
+        self.window.done(seq);
         if let Some(progress) = &self.worker.progress {
             progress.tried(seq);
         }

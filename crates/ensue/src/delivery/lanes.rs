@@ -6,7 +6,7 @@
 
 use ensue_core::positions::{Ask, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::{Event, Seq, Timestamp};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -99,6 +99,12 @@ impl Lanes {
     /// How many events are held in memory.
     pub fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// How many of them are not in these lanes.
+    pub fn queued_beside(&self, lanes: &HashSet<LaneKey>) -> usize {
+        let in_them: usize = lanes.iter().filter_map(|key| self.lanes.get(key)).map(|lane| lane.queue.len()).sum();
+        self.queued.saturating_sub(in_them)
     }
 
     /// How many bytes they have.

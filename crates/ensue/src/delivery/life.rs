@@ -4,6 +4,7 @@
 //! these can go on. It ends when the worker is to stop, or has to begin again with what the store remembers.
 
 use super::attempt::Finished;
+use super::fetch::Fetched;
 use super::lanes::Lanes;
 use super::member::View;
 use super::pending::{Flush, Marks, Pending};
@@ -12,7 +13,7 @@ use super::suspects::Suspects;
 use super::worker::{Idle, Worker, stopped};
 use crate::pages::Pages;
 use ensue_core::handling::Window;
-use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, SlotNumber};
+use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, SlotNumber};
 use ensue_core::store::Page;
 use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::{HashSet, VecDeque};
@@ -51,22 +52,14 @@ pub(super) enum Source {
     Mailbox,
 }
 
-/// What was read for a lane.
-pub(super) struct Fetched {
-    pub key: LaneKey,
-    pub after: Seq,
-    pub to: Seq,
-    /// The oldest event that could be read.
-    pub first: Seq,
-    pub events: Result<Vec<Event>, StoreError>,
-}
-
 /// One life of a worker: from what the store remembers to the loss of a slot.
 pub(super) struct Life<'w> {
     pub worker: &'w Worker,
     pub slots: Vec<AcquiredSlot>,
     /// By number: where each begins, if it is this worker's.
     pub slot_starts: Vec<Option<AcquiredSlot>>,
+    /// By number: what each runs again, and what it passes over then.
+    pub replays: Vec<Option<Replay>>,
     pub source: Source,
     pub reading: Option<Answer<Result<Page, StoreError>>>,
     pub pages: Pages,
@@ -100,6 +93,8 @@ pub(super) struct Life<'w> {
     pub tick_at: Instant,
     /// Events of a batch that failed: each is run alone.
     pub alone: HashSet<Seq>,
+    /// Lanes whose next event a rule holds.
+    pub held_by_rule: HashSet<LaneKey>,
     /// Lanes whose next event waits for its parents.
     pub parked: Vec<LaneKey>,
     /// What may have ended the owners before.
@@ -125,6 +120,7 @@ impl<'w> Life<'w> {
         let mut life = Self {
             worker,
             slot_starts,
+            replays: worker.replays().await?,
             source: Source::Store,
             reading: None,
             pages: Pages::new(),
@@ -148,6 +144,7 @@ impl<'w> Life<'w> {
             ending_since: Instant::now(),
             tick_at: Instant::now(),
             alone: HashSet::new(),
+            held_by_rule: HashSet::new(),
             parked: Vec::new(),
             suspects: Suspects::of(&slots, cursor),
             slots,
@@ -200,6 +197,7 @@ impl<'w> Life<'w> {
     /// Works until it is told to stop, or has to begin again.
     pub async fn work(&mut self, view: &mut watch::Receiver<View>) -> Result<End, StoreError> {
         let (mut stop, mut look) = (self.worker.stop.clone(), self.worker.look.clone());
+        let mut rules = self.worker.gate.watch();
         look.mark_changed();
         loop {
             self.take_events()?;
@@ -255,6 +253,7 @@ impl<'w> Life<'w> {
                     self.tick().await?;
                 }
                 () = self.worker.wake.notified() => self.unpark(),
+                Ok(()) = rules.changed() => self.rules_changed(),
                 // Others have a turn.
                 () = tokio::task::yield_now(), if more => {}
                 () = tokio::time::sleep_until(self.tick_at), if !more => {}
@@ -287,22 +286,25 @@ impl<'w> Life<'w> {
 
     /// Says when there is nothing to do.
     fn tell_idle(&self, more: bool) {
-        let has_work = more
-            || self.lanes.queued() > 0
-            || !self.running.is_empty()
-            || !self.fetching.is_empty()
-            || self.flushing.is_some()
-            || !self.pending.is_empty()
-            || self.reading.is_some()
-            || self.lanes.has_ready()
-            || !matches!(self.source, Source::Mailbox)
-            || self.window.cursor() < self.window.seen_to();
+        let has_work = self.is_at_work() || (!self.is_paused() && (more || self.has_more()));
         let idle = (!has_work).then_some(Idle { seen_to: self.window.seen_to(), look: self.look });
         self.worker.idle.send_if_modified(|known| {
             let changed = *known != idle;
             *known = idle;
             changed
         });
+    }
+
+    fn is_at_work(&self) -> bool {
+        !self.running.is_empty() || !self.fetching.is_empty() || self.flushing.is_some() || !self.pending.is_empty()
+    }
+
+    fn has_more(&self) -> bool {
+        self.lanes.queued_beside(&self.held_by_rule) > 0
+            || self.reading.is_some()
+            || self.lanes.has_ready()
+            || !matches!(self.source, Source::Mailbox)
+            || (self.held_by_rule.is_empty() && self.window.cursor() < self.window.seen_to())
     }
 }
 

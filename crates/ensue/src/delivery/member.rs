@@ -1,22 +1,23 @@
 //! Which slots are this process's?
 //!
-//! A process is a member, with one lease for all its slots. Where several processes share a store, every member knows
-//! the others by their leases and works out alone which slots are whose. Where one process alone can write, all are its.
+//! A process is a member, with one lease for all its slots. It says which groups it serves; where several processes share a
+//! store, every member knows who else serves them and works out alone which slots are whose. Where one process alone can
+//! write, all are its.
 
-use ensue_core::positions::{GroupKind, Member, SlotNumber, preferred_member};
+use ensue_core::positions::{GroupKind, Member, Renewed, SlotNumber, servers_of, slots_for};
 use ensue_core::store::SharedStore;
-use ensue_core::{StoreError, Timestamp};
+use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long a lease is where processes share a store: what a process that dies holds is free after this.
-const LEASE: Duration = Duration::from_secs(4);
-/// How often it is renewed.
-const RENEW_EVERY: Duration = Duration::from_millis(1_000);
+/// How long a lease is where processes share a store: what a process that dies holds is free after this, and the others
+/// hear of it with their next pulse.
+const LEASE: Duration = Duration::from_millis(3_500);
 /// How long the store's clock is taken to go as ours does.
 const CLOCK_TRUSTED: Duration = Duration::from_secs(5);
 /// A lease that is as good as none: one process alone can write.
@@ -25,36 +26,48 @@ const LEASE_ALONE: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// What workers follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// All live processes.
-    pub members: Vec<Uuid>,
+    /// The live processes that serve each of this one's groups.
+    pub servers: BTreeMap<GroupName, Vec<Uuid>>,
     /// Counts up when something happened to this member's slots or lanes.
     pub version: u64,
     /// Counts up when this process asked something of a lane itself.
     pub asked_here: u64,
-    /// Counts up when this process moved or deleted a group itself.
+    /// Counts up when this process moved or deleted a group itself, or the store had forgotten it.
     pub moved_here: u64,
+}
+
+impl View {
+    /// Is a group's part of it as it was?
+    pub fn is_same_for(&self, group: &GroupName, seen: &Self) -> bool {
+        let servers = |view: &Self| view.servers.get(group).cloned();
+        (self.version, self.moved_here, servers(self)) == (seen.version, seen.moved_here, servers(seen))
+    }
 }
 
 /// This process, among those that share the store.
 pub(super) struct Membership {
     pub member: Member,
+    /// What it serves.
+    groups: Vec<GroupName>,
     store: SharedStore,
     alone: bool,
     /// Nothing is started after this, unless the lease was renewed.
     deadline: Mutex<Instant>,
     view: watch::Sender<View>,
+    /// The version of its own and the live processes, when it last looked who serves what.
+    looked: Mutex<Option<(u64, Vec<Uuid>)>>,
     clock: Mutex<Option<(Instant, Timestamp)>>,
 }
 
 impl Membership {
     /// This process, under an id that it has as long as its bus.
-    pub fn new(store: SharedStore, id: Uuid) -> Self {
+    pub fn new(store: SharedStore, id: Uuid, groups: Vec<GroupName>) -> Self {
         let name = format!("{}:{}", hostname(), std::process::id());
         let alone = store.handler_slots() == 1;
-        let deadline = Mutex::new(Instant::now());
-        let view = View { members: vec![id], ..View::default() };
+        let (deadline, view) = (Mutex::new(Instant::now()), watch::Sender::new(View::default()));
         let member = Member { id, name, kind: GroupKind::Handler };
-        Self { member, store, alone, deadline, view: watch::Sender::new(view), clock: Mutex::new(None) }
+        let (looked, clock) = (Mutex::new(None), Mutex::new(None));
+        Self { member, groups, store, alone, deadline, view, looked, clock }
     }
 
     pub fn lease(&self) -> SignedDuration {
@@ -78,10 +91,10 @@ impl Membership {
     }
 
     /// Which of a group's slots should be this process's?
-    pub fn wanted(&self, slots: u16) -> Vec<SlotNumber> {
+    pub fn wanted(&self, group: &GroupName, slots: u16) -> Vec<SlotNumber> {
         let view = self.view.borrow();
-        let mine = |slot: &SlotNumber| preferred_member(*slot, &view.members) == Some(self.member.id);
-        (0..slots).filter(mine).collect()
+        let servers = view.servers.get(group).map(Vec::as_slice).unwrap_or_default();
+        slots_for(self.member.id, slots, servers)
     }
 
     /// Tells the workers that something was asked of a lane.
@@ -111,30 +124,48 @@ impl Membership {
         Ok(time)
     }
 
-    /// Renews the lease until it is dropped.
-    pub async fn run(self: Arc<Self>) {
-        if self.alone {
-            return std::future::pending().await;
-        }
-        loop {
-            let sent = Instant::now();
-            match self.store.renew(self.member.id, self.lease()).await {
-                Ok(Some(renewed)) => {
-                    self.renewed(sent);
-                    let members: Vec<Uuid> = renewed.members.iter().map(|member| member.id).collect();
-                    self.view.send_if_modified(|view| {
-                        let changed = view.members != members || view.version != renewed.version;
-                        (view.members, view.version) = (members, renewed.version);
-                        changed
-                    });
-                }
-                // Nothing was acquired yet, or the store has forgotten this process: workers find out.
-                Ok(None) => self.view.send_modify(|view| view.version += 1),
-                Err(StoreError::Closed) => return,
-                Err(error) => tracing::warn!(%error, "the lease cannot be renewed; trying again"),
-            }
-            tokio::time::sleep(RENEW_EVERY).await;
-        }
+    /// Says what this process serves, and looks who else does: before its first slot is taken.
+    pub async fn join(&self) -> Result<(), StoreError> {
+        let sent = Instant::now();
+        self.store.serve(self.member.clone(), self.lease(), self.groups.clone()).await?;
+        self.renewed(sent);
+        let version = self.view.borrow().version;
+        self.look_who_serves(version).await
+    }
+
+    /// Whose lease is to be renewed with each pulse? None where nobody could take it.
+    pub fn to_renew(&self) -> Option<(Uuid, SignedDuration)> {
+        (!self.alone).then(|| (self.member.id, self.lease()))
+    }
+
+    /// A pulse that was sent at this time has renewed the lease, and told this.
+    pub async fn hear(&self, sent: Instant, renewed: Option<Renewed>, now: Timestamp) -> Result<(), StoreError> {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), now));
+        let Some(renewed) = renewed else {
+            // The store has forgotten this process: its slots may be anybody's, and workers find out.
+            self.join().await?;
+            self.moved();
+            return Ok(());
+        };
+        self.renewed(sent);
+        let heard = Some((renewed.version, renewed.members.iter().map(|member| member.id).collect()));
+        let is_known = *self.looked.lock().unwrap_or_else(PoisonError::into_inner) == heard;
+        if is_known { Ok(()) } else { self.look_who_serves(renewed.version).await }
+    }
+
+    /// Looks who serves what, having heard of this version. It is remembered with the processes that were found: who comes or
+    /// goes between a renewal and this look is noticed with the next renewal.
+    async fn look_who_serves(&self, version: u64) -> Result<(), StoreError> {
+        let serving = self.store.members().await?;
+        let servers = servers_of(&self.groups, &serving);
+        let found = serving.iter().map(|one| one.member.id).collect();
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, found));
+        self.view.send_if_modified(|view| {
+            let changed = view.servers != servers || view.version != version;
+            (view.servers, view.version) = (servers, version);
+            changed
+        });
+        Ok(())
     }
 }
 

@@ -13,44 +13,51 @@
 //! | What may start now? | `starts.rs` |
 //! | What follows when an attempt has ended? | `conclude.rs` |
 //! | Which events of which object are next? | `lanes.rs` |
+//! | Where does a lane that stands apart find its events? | `fetch.rs` |
 //! | Which events go together to a handler of batches? | `batches.rs` |
 //! | What ended the processes that ran it before? | `suspects.rs` |
-//! | How is one attempt run? | `attempt.rs` |
+//! | How is one attempt run? | `attempt.rs`, `first_turn.rs` |
 //! | What is to be written, and when? | `pending.rs`, `checkpoint.rs`, `settler.rs` |
 //! | What comes by the clock? | `ticks.rs` |
 //! | What has happened to its slots and lanes? | `ownership.rs` |
 //! | Which slots are this process's? | `member.rs` |
-//! | Which slots does nobody claim? | `orphans.rs` |
+//! | What happens elsewhere? | `pulse.rs` |
 //! | How far is a handler, for those who wait for it? | `progress.rs` |
-//! | How does one wait for handlers, or bring something back? | `asking.rs` |
-//! | What became of an event, and how do the handlers stand? | `audit.rs` |
+//! | When are the sync handlers done with what was published? | `sync_wait.rs` |
+//! | How does one wait until there is nothing to do? | `drain.rs` |
+//! | What became of an event, and how do the handlers stand? | `report.rs` |
 //! | How is something brought back that stands still? | `held.rs` |
-//! | How is it all started and stopped? | `start.rs` |
+//! | How is it all started and stopped? | `start_and_stop.rs` |
 
-mod asking;
 mod attempt;
-mod audit;
 mod batches;
 mod checkpoint;
 mod conclude;
+mod drain;
+mod fetch;
+pub(crate) mod first_turn;
 mod held;
 mod intake;
 mod lanes;
 mod life;
 mod member;
-mod orphans;
 mod ownership;
 mod pending;
 mod progress;
+mod pulse;
+mod report;
 mod router;
 mod settler;
-mod start;
+mod start_and_stop;
 mod starts;
 mod suspects;
+mod sync_wait;
 mod ticks;
 mod worker;
 
-pub use asking::Waited;
-pub use audit::{DeliveryReport, HandlerReport};
 pub use held::Stuck;
-pub(crate) use start::Deliveries;
+pub(crate) use pulse::until;
+pub(crate) use report::is_wanted;
+pub use report::{DeliveryReport, HandlerReport};
+pub(crate) use start_and_stop::Deliveries;
+pub use sync_wait::Waited;

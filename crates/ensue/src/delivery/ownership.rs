@@ -20,12 +20,8 @@ impl Life<'_> {
         if self.view.asked_here != seen.asked_here || self.view.version != seen.version {
             self.answer_asked().await?;
         }
-        let only_asked = View { asked_here: seen.asked_here, ..self.view.clone() } == seen;
-        if only_asked {
+        if self.view.is_same_for(&self.worker.spec.key, &seen) {
             return Ok(false);
-        }
-        if self.view.members != seen.members {
-            self.worker.orphans.forget();
         }
         let owned: Vec<SlotNumber> = self.slots.iter().map(|slot| slot.slot).collect();
         let has = self.worker.acquire(&owned).await?;
@@ -46,9 +42,6 @@ impl Life<'_> {
             return Ok(());
         }
         self.slots_looked = Instant::now();
-        if self.slots.len() < usize::from(self.worker.slots_total) {
-            self.worker.look_for_orphans().await?;
-        }
         let wanted = self.worker.wanted();
         let is_owned = |slot: &SlotNumber| self.slots.iter().any(|owned| owned.slot == *slot);
         let missing: Vec<SlotNumber> = wanted.into_iter().filter(|slot| !is_owned(slot)).collect();

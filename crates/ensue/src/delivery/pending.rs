@@ -6,6 +6,7 @@
 use super::lanes::Lanes;
 use crate::handlers::done_mark;
 use ensue_core::handling::Window;
+use ensue_core::jobs::NewJob;
 use ensue_core::positions::{AcquiredSlot, Delivery, Lane, LaneChange, LaneKey, LogLine, Lost, SlotChange, SlotNumber};
 use ensue_core::{Entry, Event, GroupName, Seq, Timestamp};
 use std::collections::{HashMap, HashSet};
@@ -31,6 +32,7 @@ pub(super) struct DoneWith {
     pub attempt: u32,
     pub started_at: Timestamp,
     pub entries: Vec<Entry>,
+    pub jobs: Vec<NewJob>,
     /// The row of its lane, if that has one: moved on behind the event.
     pub row: Option<Lane>,
     /// The marks that its own took the place of: they are back if it is refused.
@@ -54,9 +56,9 @@ pub(super) struct Pending {
     pub dirty: HashSet<LaneKey>,
     pub deliveries: Vec<(SlotNumber, Delivery)>,
     pub lines: Vec<(SlotNumber, LogLine)>,
+    /// What Ensue itself publishes about lanes.
+    pub notices: Vec<(SlotNumber, Entry)>,
     pub done_with: Vec<DoneWith>,
-    /// Places that the cursor may pass with this change.
-    pub covered: Vec<Seq>,
     pub after: Vec<After>,
     /// Rows that become marks with this change.
     pub marks: Vec<(LaneKey, SlotNumber, Seq)>,
@@ -106,8 +108,8 @@ impl Pending {
             && self.dirty.is_empty()
             && self.deliveries.is_empty()
             && self.lines.is_empty()
+            && self.notices.is_empty()
             && self.done_with.is_empty()
-            && self.covered.is_empty()
             && self.after.is_empty()
             && self.lost.is_none()
     }
@@ -130,7 +132,6 @@ impl Pending {
             let fence = fences.get(&slot).copied().unwrap_or_default();
             write(changes.entry(slot).or_insert_with(|| SlotChange::new(group.clone(), slot, member, fence)));
         };
-        self.covered.iter().for_each(|seq| window.done(*seq));
         let cursor = window.cursor();
         for (slot, lane) in self.lanes {
             match &lane {
@@ -160,6 +161,9 @@ impl Pending {
         for (slot, line) in self.lines {
             change(slot, &mut |change| change.lines.push(line.clone()));
         }
+        for (slot, notice) in self.notices {
+            change(slot, &mut |change| change.events.push(notice.clone()));
+        }
         if let (Some(lost), Some(first)) = (self.lost, slots.first()) {
             change(first.slot, &mut |change| change.lost = Some(lost));
         }
@@ -176,7 +180,7 @@ impl Pending {
         for done in &mut done_with {
             let fence = fences.get(&done.slot).copied().unwrap_or_default();
             let mut change = SlotChange::new(group.clone(), done.slot, member, fence);
-            change.events = std::mem::take(&mut done.entries);
+            (change.events, change.jobs) = (std::mem::take(&mut done.entries), std::mem::take(&mut done.jobs));
             match done.row.take() {
                 Some(row) => change.lanes.push(LaneChange::Put(row)),
                 // Nothing before it is open: its cursor says it.

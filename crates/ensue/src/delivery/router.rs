@@ -6,6 +6,7 @@
 
 use crate::handlers::Spec;
 use crate::tail::{Chunk, Listening, Tail};
+use crate::wanted::count_failure;
 use ensue_core::condition::{Condition, EventView};
 use ensue_core::matching::{Found, Index, Subscription, Want};
 use ensue_core::{Event, Seq, StoreError};
@@ -204,7 +205,7 @@ impl Router {
 
 /// H24: it is told, and concerns nobody else.
 pub(crate) fn condition_failed(group: &str, seq: Seq, failure: &ensue_core::condition::Failure) {
-    metrics::counter!("ensue_condition_errors_total", "group" => group.to_owned()).increment(1);
+    count_failure(group);
     tracing::warn!(group, seq, %failure, "a condition has no answer for an event, which its group does not get");
 }
 

@@ -50,6 +50,7 @@ async fn run(bus: Arc<Inner>, mut requests: mpsc::UnboundedReceiver<Request>) {
         }
         let lengths: Vec<usize> = gathered.iter().map(|request| request.changes.len()).collect();
         let (changes, replies): (Vec<_>, Vec<_>) = gathered.into_iter().map(|r| (r.changes, r.reply)).unzip();
+        let sends_jobs = changes.iter().flatten().any(|change| !change.jobs.is_empty());
         let mut answers = bus.opened.store.settle(changes.into_iter().flatten().collect()).await;
         if let Ok(answers) = &answers {
             let published = answers.iter().filter_map(|settled| match settled {
@@ -57,6 +58,10 @@ async fn run(bus: Arc<Inner>, mut requests: mpsc::UnboundedReceiver<Request>) {
                 Settled::FenceLost | Settled::Refused(_) => None,
             });
             bus.announce(&published.flatten().copied().collect::<Vec<_>>());
+            if sends_jobs {
+                bus.jobs.sooner.ring();
+                bus.jobs.ring();
+            }
         }
         for (reply, length) in replies.into_iter().zip(lengths) {
             let answer = match &mut answers {

@@ -2,21 +2,19 @@
 
 use super::attempt::{self, Begun};
 use super::lanes::{Busy, Step};
-use super::life::{Fetched, Life, READ_AHEAD_MAX};
+use super::life::Life;
 use super::pending::After;
-use crate::handlers::{Context, ContextParts, done_mark};
+use super::worker::Parent;
+use crate::handlers::{Context, ContextParts, DeliveryWork, Work, done_mark};
 use ensue_core::handling::Ended;
-use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, Lost, SlotNumber};
-use ensue_core::store::Read;
-use ensue_core::{Event, Filter, Seq, StoreError, Timestamp};
+use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, SlotNumber};
+use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How many events are started before others have a turn.
 const STARTS_IN_A_ROW: usize = 128;
-/// How many events of a lane are read at once; one while much is held already.
-const FETCH_EVENTS: usize = 32;
 /// How many lanes are read at once.
 const FETCHES_MAX: usize = 16;
 /// A parent that has not come to an event within this time does not hold its children any longer.
@@ -26,6 +24,9 @@ impl Life<'_> {
     /// Starts what can start; is there more that could, if others did not have a turn first?
     pub async fn start_ready(&mut self) -> Result<bool, StoreError> {
         let mut started = 0;
+        if self.is_paused() {
+            return Ok(false);
+        }
         while self.ending.is_none() && self.running.len() < self.worker.spec.concurrency {
             if started >= STARTS_IN_A_ROW {
                 return Ok(self.lanes.has_ready());
@@ -39,7 +40,7 @@ impl Life<'_> {
                 Step::Nothing => {}
                 Step::Run { event, attempts, redriven, has_row, claimed } => {
                     let parents = &self.worker.parents;
-                    if attempts == 0 && !parents.iter().all(|parent| parent.lets_children_have(event.seq)) {
+                    if attempts == 0 && !parents.iter().all(|parent| self.lets_have(parent, event.seq)) {
                         let memory = self.lanes.get_mut(&key);
                         let since = memory
                             .map_or_else(Instant::now, |lane| *lane.parked_since.get_or_insert_with(Instant::now));
@@ -80,6 +81,43 @@ impl Life<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Does a rule hold the handler?
+    pub fn is_paused(&self) -> bool {
+        self.is_paused_key(&self.worker.spec.key)
+    }
+
+    /// May the first attempt at an event start, as far as this parent is concerned? One that is paused holds nobody.
+    pub fn lets_have(&self, parent: &Parent, seq: Seq) -> bool {
+        parent.progress.lets_children_have(seq) || self.is_paused_key(&parent.key)
+    }
+
+    fn is_paused_key(&self, key: &GroupName) -> bool {
+        self.worker.gate.rules().holding_handler(key, Timestamp::MIN).is_some()
+    }
+
+    /// A rule holds what was about to start. Where it holds only the object, the stream goes on without that.
+    fn hold_by_rule(&mut self, held: Vec<(LaneKey, Arc<Event>)>) {
+        let handler_waits = self.is_paused();
+        for (key, event) in held {
+            let Some(memory) = self.lanes.get_mut(&key) else { continue };
+            memory.busy = None;
+            if !handler_waits && memory.row.is_none() {
+                let lane = self.waiting(&key, event.seq, 0);
+                self.put_row(&key, &event, lane.clone());
+                self.pending.put(self.slot_of(&event), lane);
+            }
+            self.held_by_rule.insert(key);
+        }
+    }
+
+    /// Rules have changed: what they held looks again.
+    pub fn rules_changed(&mut self) {
+        for key in std::mem::take(&mut self.held_by_rule) {
+            self.lanes.ready(&key);
+        }
+        self.unpark();
     }
 
     /// Writes down that an attempt starts before it does: it may be one that ends the process.
@@ -138,18 +176,29 @@ impl Life<'_> {
         };
         let context = Context::new(ContextParts {
             group: spec.key.clone(),
-            member: self.worker.membership.member.id,
-            slot,
             fence,
-            lane: key.clone(),
             seq: event.seq,
-            others: others.iter().map(place).collect(),
             attempt,
             redriven,
             timeout: spec.timeout,
             cancelled: self.cancel.subscribe(),
             states: self.worker.states.clone(),
+            work: Work::Delivery(DeliveryWork {
+                member: self.worker.membership.member.id,
+                slot,
+                lane: key.clone(),
+                others: others.iter().map(place).collect(),
+            }),
         });
+        let worker = self.worker;
+        let inside = worker.gate.enter();
+        let is_held = |(_, event): &(LaneKey, Arc<Event>)| inside.held_by(&spec.key, event.object.as_ref()).is_some();
+        let first = (key.clone(), event.clone());
+        if is_held(&first) || others.iter().any(is_held) {
+            drop(inside);
+            self.hold_by_rule(std::iter::once(first).chain(others).collect());
+            return Ok(());
+        }
         // Of each lane the first: those after it run with it.
         let since = Instant::now();
         for (key, event) in others.iter().rev() {
@@ -161,7 +210,9 @@ impl Life<'_> {
             lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since });
             lane.claimed = false;
         }
-        match attempt::begin(spec, (key, event), others, attempt, context).await {
+        let begun = attempt::begin(spec, (key, event), others, attempt, context).await;
+        drop(inside);
+        match begun {
             Begun::Finished(finished) => self.conclude(finished).await,
             Begun::Waits(rest) => {
                 self.running.spawn(rest);
@@ -173,53 +224,6 @@ impl Life<'_> {
     fn slot_and_fence(&self, event: &Event) -> (SlotNumber, Fence) {
         let slot = self.slot_of(event);
         (slot, self.slot_starts[usize::from(slot)].map_or(0, |slot| slot.fence))
-    }
-
-    /// Reads what is next in a lane that stands apart.
-    fn fetch(&mut self, key: LaneKey, after: Seq, to: Seq) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.busy = Some(Busy::Fetching);
-        }
-        let store = self.worker.store.clone();
-        let limit = if self.lanes.queued() < READ_AHEAD_MAX / 2 { FETCH_EVENTS } else { 1 };
-        self.fetching.spawn(async move {
-            match &key {
-                LaneKey::Event(seq) => {
-                    let events = store.event(*seq).await.map(|event| event.into_iter().collect());
-                    let first = if matches!(&events, Ok(events) if Vec::is_empty(events)) { seq + 1 } else { 0 };
-                    Fetched { key, after, to, first, events }
-                }
-                LaneKey::Object(object) => {
-                    let filter = Filter { topic: None, object: Some(object.clone()) };
-                    match store.read(Read { after, limit, filter }).await {
-                        Ok(page) => {
-                            let (to, first) = (page.next.min(to), page.first);
-                            Fetched { key, after, to, first, events: Ok(page.events) }
-                        }
-                        Err(error) => Fetched { key, after, to, first: 0, events: Err(error) },
-                    }
-                }
-            }
-        });
-    }
-
-    /// What was read for a lane.
-    pub fn fetched(&mut self, fetched: Fetched) -> Result<(), StoreError> {
-        let Fetched { key, after, to, first, events } = fetched;
-        for key in std::mem::take(&mut self.after_fetch) {
-            self.lanes.ready(&key);
-        }
-        let position = self.lanes.get(&key).and_then(|lane| lane.row.as_ref()).map(|row| row.lane.position);
-        if let Some(position) = position.filter(|position| *position < first && *position == after + 1) {
-            let lost = Lost { from: position, to: first - 1 };
-            let handler = &self.worker.spec.key;
-            tracing::warn!(%handler, lane = key.to_text(), lost.from, lost.to, "retention took events that a lane had not come to");
-            self.pending.lost = Some(lost);
-        }
-        let wanted = |event: &Event| event.seq > after && event.seq <= to && self.worker.wants(event);
-        let events = events?.into_iter().filter(wanted).map(Arc::new).collect();
-        self.lanes.fetched(&key, events, to);
-        Ok(())
     }
 
     /// A lane has done everything that the stream has passed over: the stream serves it again.

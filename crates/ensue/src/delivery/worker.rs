@@ -5,14 +5,15 @@
 
 use super::life::{End, Life};
 use super::member::{Membership, View};
-use super::orphans::Orphans;
 use super::progress::Progress;
 use super::router::{Router, condition_failed};
 use super::settler::Settler;
+use super::ticks::SLOTS_LOOK_EVERY;
 use crate::handlers::{Spec, States};
-use ensue_core::positions::{Acquire, AcquiredSlot, SlotNumber};
+use crate::rules::Gate;
+use ensue_core::positions::{Acquire, AcquiredSlot, Replay, SlotNumber};
 use ensue_core::store::SharedStore;
-use ensue_core::{Event, Seq, StoreError};
+use ensue_core::{Event, GroupName, Seq, StoreError};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -26,6 +27,12 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
+/// A handler that goes first.
+pub(super) struct Parent {
+    pub key: GroupName,
+    pub progress: Arc<Progress>,
+}
+
 /// What a worker works with, in all its lives.
 pub(super) struct Worker {
     pub at: usize,
@@ -38,9 +45,10 @@ pub(super) struct Worker {
     pub membership: Arc<Membership>,
     pub states: Arc<States>,
     pub counters: Counters,
-    pub orphans: Orphans,
     pub progress: Option<Arc<Progress>>,
-    pub parents: Vec<Arc<Progress>>,
+    pub parents: Vec<Parent>,
+    /// The rules that this process goes by.
+    pub gate: Arc<Gate>,
     /// Rung by the mailbox and by parents.
     pub wake: Arc<Notify>,
     pub stop: watch::Receiver<bool>,
@@ -137,32 +145,33 @@ impl Worker {
     ) -> Result<End, StoreError> {
         let (mut stop, mut look) = (self.stop.clone(), self.look.clone());
         let seen = *look.borrow_and_update();
-        let seen_view = view.borrow().clone();
         self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
         acquired?;
-        // When one of them goes, this is heard of; a lease may also just pass.
+        let is_to_have_some = !self.wanted().is_empty();
         tokio::select! {
             _changed = view.changed() => {}
             _changed = look.changed() => {}
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            // Who has them gives them back, and does not say so.
+            () = tokio::time::sleep(SLOTS_LOOK_EVERY), if is_to_have_some => {}
             () = stopped(&mut stop) => return Ok(End::Stopped),
         }
-        if *view.borrow() != seen_view {
-            self.orphans.forget();
-        }
-        self.look_for_orphans().await?;
         Ok(End::Again)
     }
 
     /// The slots that should be this worker's.
     pub fn wanted(&self) -> Vec<SlotNumber> {
-        self.orphans.beside(&self.membership, self.slots_total)
+        self.membership.wanted(&self.spec.key, self.slots_total)
     }
 
-    /// Looks for slots that nobody claims; are there new ones?
-    pub async fn look_for_orphans(&self) -> Result<bool, StoreError> {
-        let Some(group) = self.store.group(&self.spec.key).await? else { return Ok(false) };
-        Ok(self.orphans.look(&group, self.membership.now().await?))
+    /// What the slots run again, by number. Asked for once they are taken: who changes it takes them away.
+    pub async fn replays(&self) -> Result<Vec<Option<Replay>>, StoreError> {
+        let mut replays = vec![None; usize::from(self.slots_total)];
+        for slot in self.store.group(&self.spec.key).await?.into_iter().flat_map(|group| group.slots) {
+            if let Some(replay) = replays.get_mut(usize::from(slot.slot)) {
+                *replay = slot.replay;
+            }
+        }
+        Ok(replays)
     }
 
     pub async fn acquire(&self, slots: &[SlotNumber]) -> Result<Vec<AcquiredSlot>, StoreError> {

@@ -78,9 +78,7 @@ fn named(name: &str) -> Result<GroupName, Error> {
 }
 
 fn unknown(name: &GroupName) -> Error {
-    Error::NotFound(format!(
-        "there is no group `{name}`: make it with PUT /v1/groups/{name}, `ensue group create {name}` or by a subscription"
-    ))
+    Error::NotFound(format!("there is no group `{name}`: create it, or subscribe to it, which makes it"))
 }
 
 /// Nobody reads what a handler reads: the two would take events from each other.

@@ -86,13 +86,14 @@ impl Pull {
         }
         if self.wait > WAIT_MAX {
             let reason = format!("is longer than {} s; wait less, and read again", WAIT_MAX.as_secs());
-            return Err(Invalid::new("wait_ms", reason));
+            return Err(Invalid::new("wait", reason));
         }
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) {
-            let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
-            return Err(Invalid::new("lease_ms", format!("must be from {min} to {max} (an hour)")));
+            let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_secs());
+            return Err(Invalid::new("lease", format!("must be from {min} ms to {max} s (an hour)")));
         }
-        self.under.as_deref().map(Lease::parse).transpose()
+        let under = self.under.as_deref().map(Lease::parse).transpose();
+        under.map_err(|invalid| Invalid::new("under", invalid.reason))
     }
 }
 
@@ -331,7 +332,7 @@ fn signed(duration: Duration) -> SignedDuration {
 pub(super) fn lease_lost(group: &GroupName) -> Error {
     let told = format!(
         "the lease on the group `{group}` is lost: it has run out, or the group was taken or moved; nothing was changed. \
-         Read again without `lease`: what was not committed comes again"
+         Read again without it: what was not committed comes again"
     );
     StoreError::Conflict(told).into()
 }

@@ -6,7 +6,7 @@
 use super::wanting::WantingCache;
 use super::{unknown, verbs};
 use crate::error::Error;
-use crate::wanted::Turn;
+use crate::wanted::{Turn, count_failure};
 use ensue_core::condition::EventView;
 use ensue_core::matching::{Found, Index};
 use ensue_core::positions::Lost;
@@ -121,7 +121,7 @@ impl<'a> Scan<'a> {
             }
             index.matches(&EventView::new(&event), &mut found);
             for (subscription, failure) in found.failed.drain(..) {
-                metrics::counter!("ensue_condition_errors_total", "group" => self.group.to_string()).increment(1);
+                count_failure(self.group.as_str());
                 if self.failures.len() < FAILURES_TOLD_MAX {
                     let (subscription, detail) = (subscription.id, failure.to_string());
                     self.failures.push(PullFailure { subscription, seq: event.seq, detail });

@@ -2,9 +2,9 @@
 
 use super::{Groups, named, unknown};
 use crate::error::Error;
-use ensue_core::Seq;
 use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, Start, check_cursor};
 use ensue_core::retention::Bounds;
+use ensue_core::{GroupName, Invalid, Seq};
 
 /// A group as it is, beside the log as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,14 @@ impl Groups<'_> {
         Ok(groups.into_iter().map(|state| Group { state, bounds }).collect())
     }
 
+    /// The same page by page: at most `limit` groups after the one of this name.
+    pub async fn page(&self, after: Option<&str>, limit: usize) -> Result<Vec<Group>, Error> {
+        let after = after.map(|after| GroupName::parse("after", after)).transpose()?;
+        let groups = self.bus.store().groups_after(None, after.as_ref(), limit).await?;
+        let bounds = self.bus.store().bounds().await?;
+        Ok(groups.into_iter().map(|state| Group { state, bounds }).collect())
+    }
+
     /// Forgets a group and all that belongs to it. Whoever reads it has lost its lease.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let name = named(name)?;
@@ -80,6 +88,20 @@ impl Groups<'_> {
             place @ (Start::Now | Start::Beginning) => place.cursor(bounds)?,
         };
         let state = self.bus.store().seek(&name, to).await?.ok_or_else(|| unknown(&name))?;
+        self.bus.tell_moved();
+        self.beside_the_log(state).await
+    }
+
+    /// Has a handler run a part of the log again, from its first seq to its last, and then go on where it was: in order for
+    /// each object, and never two events of one object at once. What was under way at this moment may be run again, too. While
+    /// objects of the handler wait or are held, and while it replays already, this is a conflict. A group that is read from
+    /// outside reads a range with [`Pull::peek`](super::Pull::peek) and [`Pull::cursor`](super::Pull::cursor).
+    pub async fn replay(&self, name: &str, from: Seq, to: Seq) -> Result<Group, Error> {
+        let name = named(name)?;
+        let Some(after) = from.checked_sub(1) else {
+            return Err(Invalid::new("from", "is 0; choose the first seq of the range, from 1 on").into());
+        };
+        let state = self.bus.store().replay(&name, after, to).await?.ok_or_else(|| unknown(&name))?;
         self.bus.tell_moved();
         self.beside_the_log(state).await
     }

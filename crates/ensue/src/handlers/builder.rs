@@ -1,6 +1,7 @@
 //! How is a handler bound to events, and how is it run?
 
 use super::handler::{BatchHandler, ErasedHandler, Handler, Typed, TypedBatch};
+use super::pull::{NoCode, Pull};
 use crate::Ensue;
 use crate::error::Error;
 use crate::subscription::Subscription;
@@ -73,6 +74,8 @@ pub(crate) struct Spec {
     /// How many events are handled at once; 1 for a handler of single events.
     pub batch: usize,
     pub split_by: Option<SplitBy>,
+    /// Its deliveries become jobs, which workers elsewhere claim.
+    pub pull: bool,
     pub code: Arc<dyn ErasedHandler>,
 }
 
@@ -80,6 +83,11 @@ pub(crate) struct Spec {
 pub(crate) type SplitBy = Arc<dyn Fn(&Event) -> String + Send + Sync>;
 
 impl Spec {
+    /// Does this process run jobs that are sent to it?
+    pub fn runs_jobs(&self) -> bool {
+        !self.pull && self.batch == 1
+    }
+
     /// Does the handler want this event? Its subscription is what an event is sent `to`.
     pub fn wants(&self, subscription: Uuid, event: &Event) -> Result<bool, Failure> {
         if let Some(to) = event.to {
@@ -113,6 +121,7 @@ pub struct HandlerBuilder {
     batch: usize,
     split_by: Option<SplitBy>,
     filter: Option<(String, Json)>,
+    pull: bool,
 }
 
 impl HandlerBuilder {
@@ -134,6 +143,7 @@ impl HandlerBuilder {
             batch: BATCH,
             split_by: None,
             filter: None,
+            pull: false,
         }
     }
 
@@ -220,6 +230,17 @@ impl HandlerBuilder {
         Self { batch: 1, ..self }.handle_erased(Arc::new(Typed::new(handler)))
     }
 
+    /// Binds no code: each delivery becomes a job under the handler's key, in one commit with the note that it did, and is
+    /// claimed by workers elsewhere ([`Ensue::claim_jobs`](crate::Ensue::claim_jobs)). Order, retries and what happens when they
+    /// are exhausted are those of the handler.
+    pub fn pull(mut self) -> Result<(), Error> {
+        (self.pull, self.batch) = (true, 1);
+        let bus = self.bus.clone();
+        let mut spec = self.check(Arc::new(NoCode))?;
+        spec.code = Arc::new(Pull::of(&spec));
+        Ok(bus.inner().handlers.add(spec)?)
+    }
+
     /// Binds code that was registered by name.
     pub fn handle_registered(self, name: &str) -> Result<(), Error> {
         let code = self.bus.inner().handlers.registered(name).ok_or_else(|| {
@@ -285,6 +306,7 @@ impl HandlerBuilder {
             audit: self.audit,
             batch: self.batch,
             split_by: self.split_by,
+            pull: self.pull,
             code,
         })
     }

@@ -1,8 +1,14 @@
 //! What does a handler get to know and do while it runs?
 
+use crate::jobs::Emit;
 use ensue_core::event::BATCH_MAX;
+use ensue_core::jobs::job::JOBS_MAX;
+use ensue_core::jobs::{Held, NewJob};
+#[cfg(feature = "sqlite")]
+use ensue_core::jobs::{JobChange, JobEnd};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
+use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -34,18 +40,30 @@ impl States {
 /// What an attempt is told.
 pub(crate) struct ContextParts {
     pub group: GroupName,
-    pub member: Uuid,
-    pub slot: SlotNumber,
     pub fence: Fence,
-    pub lane: LaneKey,
+    /// Of the event that is handled; of a job, of the event that it follows from, or 0.
     pub seq: Seq,
-    /// The other events of a batch: slot, fence, lane and place.
-    pub others: Vec<(SlotNumber, Fence, LaneKey, Seq)>,
     pub attempt: u32,
     pub redriven: bool,
     pub timeout: Option<Duration>,
     pub cancelled: watch::Receiver<bool>,
     pub states: Arc<States>,
+    pub work: Work,
+}
+
+/// What is being run, as the store knows it.
+pub(crate) enum Work {
+    Delivery(DeliveryWork),
+    Job(Held),
+}
+
+/// The delivery of an event, or of several.
+pub(crate) struct DeliveryWork {
+    pub member: Uuid,
+    pub slot: SlotNumber,
+    pub lane: LaneKey,
+    /// The other events of a batch: slot, fence, lane and place.
+    pub others: Vec<(SlotNumber, Fence, LaneKey, Seq)>,
 }
 
 /// What a running handler knows and can do. Cheap to clone; all clones are the same attempt.
@@ -65,6 +83,7 @@ struct Said {
     line_bytes: usize,
     dropped_lines: u64,
     events: Vec<Entry>,
+    jobs: Vec<NewJob>,
     settled: bool,
 }
 
@@ -73,6 +92,7 @@ struct Said {
 pub(crate) struct Settlement {
     pub lines: Vec<LogLine>,
     pub events: Vec<Entry>,
+    pub jobs: Vec<NewJob>,
     /// It has settled in its own transaction.
     pub settled: bool,
 }
@@ -97,8 +117,7 @@ impl Context {
             message.truncate(cut);
             message.push_str(&format!(" … ({dropped} bytes were cut)"));
         }
-        // Postgres keeps no such character.
-        let message = if message.contains('\0') { message.replace('\0', "\u{fffd}") } else { message };
+        let message = plain(&message).into_owned();
         let mut said = self.said();
         said.line_bytes += message.len();
         if said.lines.len() >= LINES_MAX || said.line_bytes > LINES_BYTES_MAX {
@@ -170,6 +189,22 @@ impl Context {
         Ok(())
     }
 
+    /// Sends a job if and when this attempt succeeds, in one commit with the note that it did.
+    pub fn emit(&self, job: Emit) -> Result<(), Invalid> {
+        self.emit_checked(job.check(|_| None)?)
+    }
+
+    pub(crate) fn emit_checked(&self, job: NewJob) -> Result<(), Invalid> {
+        let mut said = self.said();
+        if said.jobs.len() >= JOBS_MAX {
+            let reason =
+                format!("are {JOBS_MAX} already, the most that one attempt may send: send the rest from another");
+            return Err(Invalid::new("jobs", reason));
+        }
+        said.jobs.push(job);
+        Ok(())
+    }
+
     /// Settles in your own transaction: what this attempt published and the note that it is done become part of your
     /// commit, so that your effects happen once. The error is for you to return: it takes back your transaction when
     /// somebody else has taken this work over.
@@ -180,8 +215,12 @@ impl Context {
         &self,
         tx: &mut ensue_stores::sqlite::Transaction<'_>,
     ) -> Result<(), ensue_stores::sqlite::TransactionError> {
-        let changes = self.done_changes();
-        if tx.is_done(&changes[0], &self.0.parts.lane, self.0.parts.seq)? {
+        let delivery = match &self.0.parts.work {
+            Work::Delivery(delivery) => delivery,
+            Work::Job(held) => return self.job_done_in(tx, *held),
+        };
+        let changes = self.done_changes(delivery);
+        if tx.is_done(&changes[0], &delivery.lane, self.0.parts.seq)? {
             // Another attempt at it was cut off while its transaction was on its way, which has committed since.
             self.said().settled = true;
             return Err(ensue_stores::sqlite::TransactionError::rollback(
@@ -191,17 +230,42 @@ impl Context {
         for change in changes {
             tx.settle(&change)?;
         }
+        self.settled_on_commit(tx);
+        Ok(())
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn job_done_in(
+        &self,
+        tx: &mut ensue_stores::sqlite::Transaction<'_>,
+        held: Held,
+    ) -> Result<(), ensue_stores::sqlite::TransactionError> {
+        let mut change = JobChange::new(held, JobEnd::Succeeded);
+        {
+            let said = self.said();
+            (change.events, change.jobs) = (said.events.clone(), said.jobs.clone());
+        }
+        tx.settle_job(&change)?;
+        self.settled_on_commit(tx);
+        Ok(())
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn settled_on_commit(&self, tx: &mut ensue_stores::sqlite::Transaction<'_>) {
         let said = self.0.clone();
         tx.on_commit(move || said.said.lock().unwrap_or_else(PoisonError::into_inner).settled = true);
-        Ok(())
     }
 
     /// What settles this attempt, wherever its group's cursor is: one change for each slot.
     #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "there is no other own transaction yet"))]
-    fn done_changes(&self) -> Vec<SlotChange> {
-        let ContextParts { group, slot, member, fence, lane, seq, others, .. } = &self.0.parts;
+    fn done_changes(&self, delivery: &DeliveryWork) -> Vec<SlotChange> {
+        let ContextParts { group, fence, seq, .. } = &self.0.parts;
+        let DeliveryWork { member, slot, lane, others } = delivery;
         let mut first = SlotChange::new(group.clone(), *slot, *member, *fence);
-        first.events = self.said().events.clone();
+        {
+            let said = self.said();
+            (first.events, first.jobs) = (said.events.clone(), said.jobs.clone());
+        }
         first.lanes.push(LaneChange::Put(done_mark(lane.clone(), *seq)));
         let mut changes = vec![first];
         for (slot, fence, lane, seq) in others {
@@ -221,7 +285,7 @@ impl Context {
     /// What it has said, taken out.
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
-        let Said { mut lines, dropped_lines, events, settled, .. } = std::mem::take(&mut *said);
+        let Said { mut lines, dropped_lines, events, jobs, settled, .. } = std::mem::take(&mut *said);
         if dropped_lines > 0 {
             let (seq, attempt) = (self.0.parts.seq, self.0.parts.attempt);
             let message = format!(
@@ -229,7 +293,8 @@ impl Context {
             );
             lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
         }
-        Settlement { lines, events: if settled { Vec::new() } else { events }, settled }
+        let (events, jobs) = if settled { Default::default() } else { (events, jobs) };
+        Settlement { lines, events, jobs, settled }
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {

@@ -5,6 +5,7 @@
 //! | What does handler code look like? | `handler.rs` |
 //! | What does it get to know and do while it runs? | `context.rs` |
 //! | How is it bound to events, and how is it run? | `builder.rs` |
+//! | How do deliveries become jobs? | `pull.rs` |
 //! | What is to be said about one? | `info.rs` |
 //! | Which handlers does a bus have? | `registry.rs` |
 
@@ -12,6 +13,7 @@ mod builder;
 mod context;
 mod handler;
 mod info;
+mod pull;
 mod registry;
 
 pub use builder::{Binding, HandlerBuilder, Mode};
@@ -20,6 +22,6 @@ pub use handler::{BatchHandler, Handler, HandlerError, Outcome};
 pub use info::HandlerInfo;
 
 pub(crate) use builder::{Spec, SplitBy};
-pub(crate) use context::{ContextParts, States, done_mark};
-pub(crate) use handler::Typed;
+pub(crate) use context::{ContextParts, DeliveryWork, Settlement, States, Work, done_mark};
+pub(crate) use handler::{ErasedHandler, Run, Typed};
 pub(crate) use registry::{Registry, parents_of};

@@ -2,6 +2,8 @@
 
 use super::builder::Spec;
 use super::handler::ErasedHandler;
+use crate::jobs::JobOptions;
+use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::{GroupName, Invalid, key};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +15,14 @@ pub(crate) struct Registry(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     bound: Vec<Arc<Spec>>,
-    by_name: HashMap<String, Arc<dyn ErasedHandler>>,
+    by_name: HashMap<String, Registered>,
     started: bool,
+}
+
+/// Code under a name, and how its jobs are run.
+struct Registered {
+    code: Arc<dyn ErasedHandler>,
+    options: JobOptions,
 }
 
 impl Registry {
@@ -33,20 +41,56 @@ impl Registry {
     }
 
     /// Keeps code under a name.
-    pub fn register(&self, name: &str, code: Arc<dyn ErasedHandler>) -> Result<(), Invalid> {
+    pub fn register(&self, name: &str, code: Arc<dyn ErasedHandler>, options: JobOptions) -> Result<(), Invalid> {
         GroupName::parse("name", name)?;
+        options.check()?;
         let mut inner = self.lock();
+        if inner.started {
+            return Err(Invalid::new(
+                "handlers",
+                "are registered before the bus is started; register this one earlier",
+            ));
+        }
         if inner.by_name.contains_key(name) {
             let reason = format!("`{name}` is registered already: choose another name");
             return Err(Invalid::new("name", reason));
         }
-        inner.by_name.insert(name.to_owned(), code);
+        inner.by_name.insert(name.to_owned(), Registered { code, options });
         Ok(())
     }
 
     /// The code of a name.
     pub fn registered(&self, name: &str) -> Option<Arc<dyn ErasedHandler>> {
-        self.lock().by_name.get(name).cloned()
+        self.lock().by_name.get(name).map(|registered| registered.code.clone())
+    }
+
+    /// Is any code kept under a name?
+    pub fn has_registered(&self) -> bool {
+        !self.lock().by_name.is_empty()
+    }
+
+    /// All code that is kept under a name.
+    pub fn all_registered(&self) -> Vec<(String, Arc<dyn ErasedHandler>, JobOptions)> {
+        let inner = self.lock();
+        let all = inner.by_name.iter();
+        all.map(|(name, Registered { code, options })| (name.clone(), code.clone(), options.clone())).collect()
+    }
+
+    /// When the jobs of a handler are tried again, if it is known here.
+    pub fn job_retry(&self, handler: &GroupName) -> Option<Retry> {
+        let inner = self.lock();
+        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.retry.clone());
+        bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.retry.clone()))
+    }
+
+    /// How often a job of a handler is attempted, and what happens then, if it is known here.
+    pub fn job_defaults(&self, handler: &GroupName) -> Option<(u32, OnExhausted)> {
+        let retry = self.job_retry(handler)?;
+        let inner = self.lock();
+        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.on_exhausted);
+        let on_exhausted =
+            bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.on_exhausted))?;
+        Some((retry.attempts_max(), on_exhausted))
     }
 
     /// All handlers, as they were bound.

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A bus that forgets everything that nobody needs, as soon as it can.
 async fn forgetful(url: &str, hold_max: SignedDuration) -> Ensue {
     let age = Some(SignedDuration::from_millis(1));
-    let retention = Retention { age, bytes: None, hold_max: Some(hold_max) };
+    let retention = Retention { age, hold_max: Some(hold_max), ..Retention::default() };
     let options = Options { retention, retention_interval: Duration::from_millis(10), ..Options::default() };
     Ensue::open_with(url, options).await.unwrap()
 }

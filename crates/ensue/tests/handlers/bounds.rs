@@ -1,73 +1,66 @@
 //! Attempts that were not made do not count, and what was lost is told.
 
-use ensue::positions::{Ask, LaneKey, LaneQuery, LaneState};
-use ensue::{Context, Ensue, Event, GroupName, HandlerError, NewEvent, ObjectKey, Retry};
+use crate::support::{LONG, event, lane, name, stuck, until};
+use ensue::positions::{Ask, LaneQuery};
+use ensue::testing::{ManualClock, memory_at};
+use ensue::{Context, Ensue, Event, HandlerError, Retry};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
-const LONG: Duration = Duration::from_secs(30);
-
-fn event(object: &str) -> NewEvent {
-    NewEvent::new("a").object(object)
+/// Which of these objects have so many attempts counted in the store?
+async fn counted(bus: &Ensue, objects: &[String], attempts: u32) -> Vec<String> {
+    let mut counted = Vec::new();
+    for object in objects {
+        let rows = bus.store().lanes(LaneQuery::One(name("a.h"), lane(object)), 1).await.unwrap();
+        counted.extend(rows.iter().filter(|row| row.lane.attempts == attempts).map(|_| object.clone()));
+    }
+    counted
 }
 
-fn name() -> GroupName {
-    GroupName::parse("name", "a.h").unwrap()
-}
-
-fn lane(object: &str) -> LaneKey {
-    LaneKey::Object(ObjectKey::parse(object).unwrap())
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+/// H19: the process is shut down after attempts were counted and before they were started: they are not used up.
+#[tokio::test]
+async fn a_shutdown_uses_up_no_attempt() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let objects: Vec<String> = (0..8).map(|n| format!("o{n}")).collect();
+    let (starts, stands) = (Arc::new(Mutex::new(HashMap::<String, Vec<u32>>::new())), Arc::new(Notify::new()));
+    let (own, all, seen, tells) = (bus.clone(), objects.clone(), starts.clone(), stands.clone());
+    let stood = Arc::new(AtomicBool::new(false));
+    let handler = move |event: Event, cx: Context| {
+        let (bus, all, seen, tells, once) = (own.clone(), all.clone(), seen.clone(), tells.clone(), stood.clone());
+        async move {
+            let object = event.object.as_ref().unwrap().to_string();
+            seen.lock().unwrap().entry(object).or_default().push(cx.attempt());
+            if cx.attempt() == 1 {
+                return Err(HandlerError::failed("once"));
+            }
+            // One runs at a time: it stands in the way of what is counted and not started.
+            let waits = counted(&bus, &all, 2).await;
+            let is_in_the_way = waits.iter().any(|object| !seen.lock().unwrap()[object].contains(&2));
+            if is_in_the_way && !once.swap(true, Ordering::SeqCst) {
+                tells.notify_one();
+                cx.cancelled().await;
+            }
+            Ok(())
         }
     };
-    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{what}"));
-}
-
-/// H19: the process is shut down after an attempt was counted and before it was started: it has not used it up.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_uses_up_no_attempt() {
-    let folder = tempfile::tempdir().unwrap();
-    let bus = Ensue::open(folder.path().join("log.db").to_str().unwrap()).await.unwrap();
-    let starts = Arc::new(Mutex::new(Vec::new()));
-    let seen = starts.clone();
-    let handler = move |_event: Event, cx: Context| {
-        seen.lock().unwrap().push(cx.attempt());
-        async move { if cx.attempt() == 1 { Err(HandlerError::failed("once")) } else { Ok(()) } }
-    };
-    bus.on("a").named("h").retry(Retry::delays([Duration::from_millis(500)])).handle(handler).unwrap();
+    let retry = Retry::delays([Duration::from_secs(10)]);
+    bus.on("a").named("h").concurrency(1).retry(retry).handle(handler).unwrap();
     let running = bus.start().await.unwrap();
-    bus.publish(event("o")).await.unwrap();
-    until("no row", async || !bus.store().lanes(LaneQuery::One(name(), lane("o")), 1).await.unwrap().is_empty()).await;
-    // The writer is busy while the second attempt is counted, and then the process is shut down.
-    let (busy, other) = (Arc::new(Semaphore::new(0)), bus.clone());
-    let says = busy.clone();
-    let work = tokio::spawn(async move {
-        let slow = move |_tx: &mut ensue::Transaction<'_>| {
-            says.add_permits(1);
-            std::thread::sleep(Duration::from_secs(2));
-            Ok(())
-        };
-        other.transaction(slow).await
-    });
-    busy.acquire().await.unwrap().forget();
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    bus.publish_all(objects.iter().map(|object| event("a", object)).collect()).await.unwrap();
+    until("they do not fail", async || counted(&bus, &objects, 1).await == objects).await;
+    clock.advance(Duration::from_secs(10));
+    let counted_first = tokio::time::timeout(LONG, stands.notified()).await;
+    assert!(counted_first.is_ok(), "no attempt is counted before it starts");
     running.shutdown(LONG).await.unwrap();
-    work.await.unwrap().unwrap();
-    assert_eq!(*starts.lock().unwrap(), [1]);
+    assert_eq!(counted(&bus, &objects, 2).await, Vec::<String>::new(), "what was not started stays counted");
+    assert!(starts.lock().unwrap().values().any(|attempts| *attempts == [1]), "all were started");
     let running = bus.start().await.unwrap();
-    until("it is never settled", async || {
-        let rows = bus.store().lanes(LaneQuery::One(name(), lane("o")), 1).await.unwrap();
-        rows.first().is_none_or(|row| row.lane.state == LaneState::Held)
-    })
-    .await;
-    let row = bus.store().lanes(LaneQuery::One(name(), lane("o")), 1).await.unwrap();
-    assert_eq!(*starts.lock().unwrap(), [1, 2], "it was given up without its second attempt: {row:?}");
+    until("they are never settled", async || bus.store().group(&name("a.h")).await.unwrap().unwrap().lanes == 0).await;
+    assert!(starts.lock().unwrap().values().all(|attempts| *attempts == [1, 2]), "{starts:?}");
     running.shutdown(LONG).await.unwrap();
 }
 
@@ -80,12 +73,12 @@ async fn what_retention_takes_from_a_lane_is_told() {
     };
     bus.on("a").named("h").handle(handler).unwrap();
     let running = bus.start().await.unwrap();
-    bus.publish_all(["o", "o", "p", "p"].map(event).into()).await.unwrap();
+    bus.publish_all(["o", "o", "p", "p"].map(|object| event("a", object)).into()).await.unwrap();
     bus.drain().await.unwrap();
     bus.store().trim(3, 100).await.unwrap();
-    bus.ask_lane(&name(), &lane("o"), Ask::Retry).await.unwrap().unwrap();
-    until("it stays", async || bus.store().group(&name()).await.unwrap().unwrap().lanes == 0).await;
-    let group = bus.store().group(&name()).await.unwrap().unwrap();
+    bus.ask_stuck(&stuck("o"), Some(&name("a.h")), Ask::Retry).await.unwrap();
+    until("it stays", async || bus.store().group(&name("a.h")).await.unwrap().unwrap().lanes == 0).await;
+    let group = bus.store().group(&name("a.h")).await.unwrap().unwrap();
     assert!(
         group.lost.is_some(),
         "two events were passed over without a word: {:?}",

@@ -1,12 +1,21 @@
 //! Handlers: everything that should follow from an event runs, in order for each object.
 
 mod batches;
+mod binding;
 mod bounds;
+mod commits_together;
 mod crash;
+mod idle;
 mod many;
 mod order;
+mod parents_and_sync;
+mod parked;
+mod replay;
 mod restart;
+mod retries;
 mod settle;
 mod slots;
+mod slow;
+mod support;
+mod sync_waits;
 mod waiting;
-mod whole;

@@ -1,6 +1,7 @@
 //! Order under trouble: with many objects, failures, timeouts and panics, every object's events are handled in order, each
 //! at least once, and a failing object delays no other.
 
+use crate::support::LONG;
 use ensue::{Context, Ensue, Event, HandlerError, NewEvent, Retry, Seq, Start};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -8,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const LONG: Duration = Duration::from_secs(60);
 const OBJECTS: usize = 1_000;
 
 /// What happened to one object: starts and successes, in order.

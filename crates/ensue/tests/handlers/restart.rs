@@ -1,19 +1,10 @@
 //! A worker that begins again, with what the store remembers.
 
-use ensue::{Context, Ensue, Event, GroupName, NewEvent, Seq, Start};
+use crate::support::{LONG, event, name, until};
+use ensue::{Context, Ensue, Event, Seq, Start};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-const LONG: Duration = Duration::from_secs(15);
-
-fn event(object: &str) -> NewEvent {
-    NewEvent::new("a").object(object)
-}
-
-fn name() -> GroupName {
-    GroupName::parse("name", "a.h").unwrap()
-}
 
 /// A group is moved back while its handler has nothing to do: it begins again from there.
 #[tokio::test]
@@ -27,18 +18,12 @@ async fn a_handler_that_is_idle_hears_of_a_seek() {
     };
     bus.on("a").named("h").handle(handler).unwrap();
     let running = bus.start().await.unwrap();
-    bus.publish(event("o")).await.unwrap();
+    bus.publish(event("a", "o")).await.unwrap();
     bus.drain().await.unwrap();
-    while bus.store().group(&name()).await.unwrap().unwrap().cursor() < 1 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let cursor = async || bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor();
+    until("what is done is not written", async || cursor().await == 1).await;
     bus.groups().seek("a.h", Start::Beginning).await.unwrap();
-    let again = async {
-        while starts.lock().unwrap().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(tokio::time::timeout(LONG, again).await.is_ok(), "it never begins again");
+    until("it never begins again", async || starts.lock().unwrap().len() == 2).await;
     running.shutdown(LONG).await.unwrap();
 }
 
@@ -62,10 +47,8 @@ async fn two_lives_never_run_one_object_at_once() {
     };
     bus.on("a").named("h").handle(handler).unwrap();
     let running = bus.start().await.unwrap();
-    bus.publish(event("o")).await.unwrap();
-    while runs.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    bus.publish(event("a", "o")).await.unwrap();
+    until("it never starts", async || runs.load(Ordering::SeqCst) > 0).await;
     // Its slots are taken away, and it hears of it: any other reason to begin again is the same.
     bus.groups().seek("a.h", Start::Beginning).await.unwrap();
     while runs.load(Ordering::SeqCst) < 2 {

@@ -1,36 +1,15 @@
 //! What is settled stays settled: nothing published or committed with a settle happens twice.
 
-use ensue::positions::{LaneKey, LaneQuery, LaneState};
+use crate::support::{LONG, event, lane, name, until};
+use ensue::positions::{LaneQuery, LaneState};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Ensue, Event, GroupName, HandlerError, NewEvent, ObjectKey, OnExhausted, Outcome, Retry, Seq};
+use ensue::{Context, Ensue, Event, HandlerError, NewEvent, OnExhausted, Outcome, Retry, Seq};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-const LONG: Duration = Duration::from_secs(30);
 type Starts = Arc<Mutex<Vec<(Seq, u32)>>>;
-
-fn event(topic: &str, object: &str) -> NewEvent {
-    NewEvent::new(topic).object(object)
-}
-
-fn name(text: &str) -> GroupName {
-    GroupName::parse("name", text).unwrap()
-}
-
-fn lane(object: &str) -> LaneKey {
-    LaneKey::Object(ObjectKey::parse(object).unwrap())
-}
-
-async fn until(mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LONG, wait).await.expect("it never comes");
-}
 
 async fn effects(bus: &Ensue) -> i64 {
     let sql = "SELECT count(*) FROM effects";
@@ -67,9 +46,10 @@ async fn what_is_settled_stays_settled_when_its_attempt_goes_on() {
         let running = bus.start().await.unwrap();
         if round == 0 {
             bus.publish(event("a", "o")).await.unwrap();
-            until(async || effects(&bus).await == 1).await;
+            until("it never comes", async || effects(&bus).await == 1).await;
             // The attempt goes on for longer than two seconds: the cursor passes it.
-            until(async || bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor() == 1).await;
+            until("it never comes", async || bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor() == 1)
+                .await;
             hang.store(false, Ordering::SeqCst);
             drop(running); // as if the process had ended
         } else {
@@ -121,7 +101,7 @@ async fn a_timeout_does_not_double_what_is_about_to_commit() {
         .unwrap();
     let running = bus.start().await.unwrap();
     bus.publish(event("a", "o")).await.unwrap();
-    until(async || {
+    until("it never comes", async || {
         let group = bus.store().group(&name("a.h")).await.unwrap().unwrap();
         group.cursor() == 1 && group.lanes == 0
     })
@@ -156,8 +136,8 @@ async fn what_was_published_once_is_not_published_again_after_a_crash() {
         let running = bus.start().await.unwrap();
         if round == 0 {
             bus.publish_all((0..4).map(|_| event("a", "o")).collect()).await.unwrap();
-            until(async || starts.lock().unwrap().iter().any(|(seq, _)| *seq == 4)).await;
-            until(async || bus.store().bounds().await.unwrap().last == 5).await;
+            until("it never comes", async || starts.lock().unwrap().iter().any(|(seq, _)| *seq == 4)).await;
+            until("it never comes", async || bus.store().bounds().await.unwrap().last == 5).await;
             hang.store(false, Ordering::SeqCst);
             drop(running);
         } else {
@@ -193,7 +173,7 @@ async fn a_refused_publish_leaves_no_mark_behind() {
     bus.on("a").named("h").on_exhausted(OnExhausted::Skip).handle(handler).unwrap();
     let running = bus.start().await.unwrap();
     bus.publish_all(["slow", "b", "b"].map(|object| event("a", object)).into()).await.unwrap();
-    until(async || {
+    until("it never comes", async || {
         let known = bus.store().deliveries(4).await.unwrap();
         known.iter().any(|delivery| delivery.state == ensue::positions::DeliveryState::Dead)
     })
@@ -233,12 +213,12 @@ async fn attempts_ahead_of_the_cursor_count_after_a_restart() {
         let rows = bus.store().lanes(LaneQuery::One(name("a.h"), lane("b")), 1).await.unwrap();
         rows.first().map(|row| (row.lane.state, row.lane.attempts))
     };
-    until(async || attempts().await == Some((LaneState::Waiting, 1))).await;
+    until("it never comes", async || attempts().await == Some((LaneState::Waiting, 1))).await;
     running.shutdown(Duration::ZERO).await.unwrap();
     assert_eq!(bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor(), 0);
     clock.advance(Duration::from_secs(7_200));
     let running = bus.start().await.unwrap();
-    until(async || starts.lock().unwrap().len() == 2).await;
+    until("it never comes", async || starts.lock().unwrap().len() == 2).await;
     assert_eq!(*starts.lock().unwrap(), [(2, 1), (2, 2)]);
     running.shutdown(Duration::ZERO).await.unwrap();
 }

@@ -1,29 +1,12 @@
 //! Nothing waits for ever: what is asked for, due or free to start runs.
 
-use ensue::positions::{Ask, LaneKey};
-use ensue::{Context, Ensue, Event, GroupName, HandlerError, NewEvent, ObjectKey, Outcome, Retry, Seq};
+use crate::support::{LONG, event, lane, name, stuck, until};
+use ensue::positions::Ask;
+use ensue::{Context, Ensue, Event, HandlerError, Outcome, Retry, Seq};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const LONG: Duration = Duration::from_secs(15);
 type Starts = Arc<Mutex<Vec<Seq>>>;
-
-fn event(topic: &str, object: &str) -> NewEvent {
-    NewEvent::new(topic).object(object)
-}
-
-fn name(text: &str) -> GroupName {
-    GroupName::parse("name", text).unwrap()
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{what}"));
-}
 
 /// "Dropping it stops them; nothing is lost, they only wait to be started again": also in the same process.
 #[tokio::test]
@@ -103,11 +86,11 @@ async fn every_lane_that_was_asked_to_go_on_does() {
     bus.drain().await.unwrap();
     // As when another process asks, or this one while its worker is busy: heard of once, after the last.
     for n in 0..LANES {
-        let key = LaneKey::Object(ObjectKey::parse(&format!("o{n:05}")).unwrap());
+        let object = format!("o{n:05}");
         if n + 1 < LANES {
-            bus.store().ask_lane(&name("a.h"), &key, Ask::Retry).await.unwrap().unwrap();
+            bus.store().ask_lane(&name("a.h"), &lane(&object), Ask::Retry).await.unwrap().unwrap();
         } else {
-            bus.ask_lane(&name("a.h"), &key, Ask::Retry).await.unwrap().unwrap();
+            bus.ask_stuck(&stuck(&object), None, Ask::Retry).await.unwrap();
         }
     }
     until("some are stranded", async || starts.lock().unwrap().len() == LANES).await;
@@ -134,9 +117,8 @@ async fn a_skip_that_was_accepted_while_an_attempt_ran_is_done() {
     bus.on("a").named("h").retry(Retry::attempts(9)).handle(handler).unwrap();
     let running = bus.start().await.unwrap();
     bus.publish_all(["o", "o"].map(|object| event("a", object)).into()).await.unwrap();
-    let key = LaneKey::Object(ObjectKey::parse("o").unwrap());
     // It takes longer than two seconds, and has a row: it can be asked.
-    until("no row", async || bus.ask_lane(&name("a.h"), &key, Ask::Skip).await.unwrap().is_some()).await;
+    until("no row", async || bus.ask_stuck(&stuck("o"), Some(&name("a.h")), Ask::Skip).await.is_ok()).await;
     until("the skip was answered, and forgotten", async || starts.lock().unwrap().contains(&2)).await;
     running.shutdown(LONG).await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! How does a server behave when its store does not?
 
+#[path = "moody_jobs.rs"]
+mod jobs;
 #[path = "moody_positions.rs"]
 mod positions;
 

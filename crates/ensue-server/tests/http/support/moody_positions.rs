@@ -3,10 +3,11 @@
 use super::Moody;
 use async_trait::async_trait;
 use ensue::positions::{
-    Acquire, Acquired, Ask, Delivery, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, NewGroup, NewSubscription,
-    Positions, Renewed, Settled, SlotChange, SlotNumber, SubscriptionState,
+    Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
+    NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
+    SubscriptionState,
 };
-use ensue::{GroupName, Seq, StoreError, Timestamp};
+use ensue::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -24,11 +25,22 @@ impl Positions for Moody {
     async fn groups(&self) -> Result<Vec<GroupState>, StoreError> {
         self.store().await?.groups().await
     }
+    async fn groups_after(
+        &self,
+        kind: Option<GroupKind>,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<GroupState>, StoreError> {
+        self.store().await?.groups_after(kind, after, limit).await
+    }
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         self.store().await?.delete_group(name).await
     }
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         self.store().await?.seek(name, to).await
+    }
+    async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
+        self.store().await?.replay(name, after, to).await
     }
     async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
         self.store().await?.subscribe(new).await
@@ -56,6 +68,12 @@ impl Positions for Moody {
     async fn renew(&self, member: Uuid, lease: SignedDuration) -> Result<Option<Renewed>, StoreError> {
         self.store().await?.renew(member, lease).await
     }
+    async fn serve(&self, member: Member, lease: SignedDuration, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        self.store().await?.serve(member, lease, groups).await
+    }
+    async fn members(&self) -> Result<Vec<Serving>, StoreError> {
+        self.store().await?.members().await
+    }
     async fn release(&self, member: Uuid, group: &GroupName, slots: &[SlotNumber]) -> Result<(), StoreError> {
         self.store().await?.release(member, group, slots).await
     }
@@ -70,6 +88,15 @@ impl Positions for Moody {
     }
     async fn ask_lane(&self, group: &GroupName, key: &LaneKey, ask: Ask) -> Result<Option<LaneRow>, StoreError> {
         self.store().await?.ask_lane(group, key, ask).await
+    }
+    async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
+        self.store().await?.park(parks).await
+    }
+    async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.store().await?.parked(query, limit).await
+    }
+    async fn parked_size(&self, group: &GroupName, key: &LaneKey) -> Result<ParkedSize, StoreError> {
+        self.store().await?.parked_size(group, key).await
     }
     async fn deliveries(&self, seq: Seq) -> Result<Vec<Delivery>, StoreError> {
         self.store().await?.deliveries(seq).await

@@ -1,0 +1,207 @@
+//! What does the body of a request about jobs say?
+
+use super::body;
+use super::fields_body::{BodyFields, OneOrMany};
+use super::problem::Problem;
+use ensue::jobs::{Emit, JobLine, JobState};
+use ensue::positions::delivery::LINE_BYTES_MAX;
+use ensue::{GroupName, Level, NewEvent, ObjectKey, OnExhausted, Timestamp};
+use serde::Deserialize;
+use std::borrow::Cow;
+use utoipa::ToSchema;
+
+/// The most lines that one call takes.
+const LINES_MAX: usize = 1_000;
+
+/// A job to send. Other fields are refused.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewJob)]
+#[expect(dead_code, reason = "describes what is read by hand")]
+pub(super) struct NewJobShape {
+    /// The key of the handler that is to run it. It need not be known yet.
+    #[schema(example = "mail.send", max_length = 255)]
+    handler: String,
+    /// The content; null if left out.
+    payload: Option<serde_json::Value>,
+    /// What is said about it: a JSON object.
+    metadata: Option<std::collections::HashMap<String, serde_json::Value>>,
+    /// What it is about. Jobs of one handler and object run one after another, in the order in which they were sent.
+    #[schema(example = "order:17", max_length = 512)]
+    object: Option<String>,
+    /// `false`: the jobs of its object need not run one after another.
+    ordered: Option<bool>,
+    /// Higher first, first come first served inside; 0 unless told. Any 64-bit number.
+    priority: Option<u64>,
+    /// Runs no earlier than this.
+    #[schema(format = DateTime)]
+    not_before: Option<String>,
+    /// While a job of the handler with this key is live, another is not made.
+    #[schema(max_length = 512)]
+    unique_key: Option<String>,
+    /// How often it is attempted; as its handler says unless told, and 5 where that is not known.
+    #[schema(minimum = 1, maximum = 1000000)]
+    attempts_max: Option<u32>,
+    /// What happens to the others of its object when it has died: `hold`, `skip` or `dead_letter_object`.
+    on_exhausted: Option<String>,
+}
+
+/// One job, or several that are sent together or not at all.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = OneOrManyJobs)]
+#[expect(dead_code, reason = "describes what is read by hand")]
+pub(super) enum OneOrManyJobsShape {
+    One(NewJobShape),
+    Many(Vec<NewJobShape>),
+}
+
+/// The fields of a job to send.
+pub(super) const JOB_FIELDS: &[&str] = &[
+    "handler",
+    "payload",
+    "metadata",
+    "object",
+    "ordered",
+    "priority",
+    "not_before",
+    "unique_key",
+    "attempts_max",
+    "on_exhausted",
+];
+
+/// The jobs of a body, with whether it was an array. A fault in an array names its place.
+pub(super) fn jobs(body: OneOrMany<'_>) -> Result<(Vec<Emit>, bool), Problem> {
+    match body {
+        OneOrMany::One(fields) => Ok((vec![job(&fields)?], false)),
+        OneOrMany::Many(all) => {
+            let placed = |(index, fields): (usize, &BodyFields<'_>)| {
+                job(fields).map_err(|problem| problem.rename(|field| format!("jobs[{index}].{field}").into()))
+            };
+            Ok((all.iter().enumerate().map(placed).collect::<Result<_, _>>()?, true))
+        }
+    }
+}
+
+fn job(fields: &BodyFields<'_>) -> Result<Emit, Problem> {
+    let Some(handler) = fields.text("handler")? else {
+        return Err(Problem::invalid("handler", "is missing; say which handler is to run it, as in `mail.send`"));
+    };
+    GroupName::parse("handler", &handler)?;
+    let mut job = Emit::to(handler);
+    if let Some(payload) = fields.as_it_stands("payload") {
+        job = job.payload_json(payload);
+    }
+    if let Some(metadata) = fields.json("metadata")? {
+        job = job.metadata(&metadata);
+    }
+    if let Some(object) = fields.text("object")? {
+        ObjectKey::parse(&object)?;
+        job = job.object(object);
+    }
+    if !fields.flag_or("ordered", true)? {
+        job = job.unordered();
+    }
+    if let Some(priority) = fields.number_exact("priority")? {
+        job = job.priority(priority);
+    }
+    if let Some(at) = fields.time("not_before")? {
+        job = job.not_before(at);
+    }
+    if let Some(key) = fields.text("unique_key")? {
+        job = job.unique_key(key);
+    }
+    if let Some(attempts_max) = fields.number("attempts_max")? {
+        let attempts_max = u32::try_from(attempts_max).unwrap_or(u32::MAX);
+        job = job.attempts_max(attempts_max);
+    }
+    if let Some(word) = fields.text("on_exhausted")? {
+        let Some(policy) = OnExhausted::parse(&word) else {
+            return Err(Problem::invalid("on_exhausted", "must be `hold`, `skip` or `dead_letter_object`"));
+        };
+        job = job.on_exhausted(policy);
+    }
+    job.checked()?;
+    Ok(job)
+}
+
+/// States as somebody writes them: one, or several with commas between.
+pub(super) fn states(text: &str) -> Result<Vec<JobState>, String> {
+    let state = |word: &str| {
+        JobState::parse(word).ok_or_else(|| {
+            let all = JobState::ALL.map(JobState::as_str).join(", ");
+            let shown: String = word.chars().take(40).collect();
+            format!("has `{shown}`, which is no state; those are {all}")
+        })
+    };
+    text.split(',').map(|word| state(word.trim())).collect()
+}
+
+/// The events that are published with a settle.
+pub(super) fn events(fields: &BodyFields<'_>) -> Result<Vec<NewEvent>, Problem> {
+    match fields.as_it_stands("events").map(str::trim) {
+        None | Some("null" | "[]") => Ok(Vec::new()),
+        Some(text) if text.starts_with('[') => match body::batch(text, body::event)? {
+            body::Published::One(event) => Ok(vec![event]),
+            body::Published::Batch(events) => Ok(events),
+        },
+        Some(_) => Err(Problem::invalid("events", "must be a list of events, such as [{\"topic\":\"mail.sent\"}]")),
+    }
+}
+
+/// What a worker says.
+pub(super) fn lines(fields: &BodyFields<'_>, now: Timestamp) -> Result<Vec<JobLine>, Problem> {
+    const KNOWN: &[&str] = &["message", "level", "time"];
+    let lines = fields.objects("lines", KNOWN, LINES_MAX)?.unwrap_or_default();
+    if lines.is_empty() {
+        return Err(Problem::invalid("lines", "is missing or empty; send at least one {\"message\":\"…\"}"));
+    }
+    let placed = |(index, fields): (usize, &BodyFields<'_>)| {
+        line(fields, now).map_err(|problem| problem.rename(|field| format!("lines[{index}].{field}").into()))
+    };
+    lines.iter().enumerate().map(placed).collect()
+}
+
+fn line(fields: &BodyFields<'_>, now: Timestamp) -> Result<JobLine, Problem> {
+    let Some(message) = fields.text("message")? else {
+        return Err(Problem::invalid("message", "is missing; write what happened"));
+    };
+    let level = match fields.text("level")? {
+        None => Level::Info,
+        Some(word) => Level::stored(&word)
+            .ok_or_else(|| Problem::invalid("level", "must be `debug`, `info`, `warn` or `error`"))?,
+    };
+    let at = fields.time("time")?.unwrap_or(now);
+    Ok(JobLine { line: 0, attempt: 0, at, level, message: cut(&message, LINE_BYTES_MAX).into_owned() })
+}
+
+/// As much of a text as is kept.
+pub(super) fn cut(message: &str, bytes_max: usize) -> Cow<'_, str> {
+    match message.len() > bytes_max {
+        true => {
+            let end = (0..=bytes_max).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+            format!("{} …", &message[..end]).into()
+        }
+        false => message.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_one_or_several_words() {
+        assert_eq!(states("dead"), Ok(vec![JobState::Dead]));
+        assert_eq!(states("dead, retrying"), Ok(vec![JobState::Dead, JobState::Retrying]));
+        for bad in ["", "Dead", "dead,", "done"] {
+            assert!(states(bad).unwrap_err().contains("scheduled, available"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let long = "ä".repeat(LINE_BYTES_MAX);
+        assert_eq!(cut(&long, LINE_BYTES_MAX).len(), LINE_BYTES_MAX + " …".len());
+        assert_eq!(cut("short", 5), "short");
+    }
+}

@@ -1,0 +1,137 @@
+//! How does a worker get jobs, and keep them?
+
+use super::super::PostgresStore;
+use super::super::read::{place, rows_max};
+use super::super::slots::micros_of;
+use super::super::types::Micros;
+use super::call::Call;
+use super::row::{job_at, number_of, stamp_of};
+use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
+use ensue_core::jobs::{Claim, Held, Job, JobRenewed};
+use ensue_core::{GroupName, Invalid, StoreError};
+use jiff::SignedDuration;
+use std::cmp::Reverse;
+use std::time::Instant;
+use tokio_postgres::types::ToSql;
+
+pub(super) fn check(claim: &Claim) -> Result<(), StoreError> {
+    check_text("worker", &claim.worker, WORKER_BYTES_MAX)?;
+    if claim.handlers.len() > CLAIM_HANDLERS_MAX {
+        let reason = format!("are {}; ask for at most {CLAIM_HANDLERS_MAX} at once", claim.handlers.len());
+        return Err(Invalid::new("handlers", reason).into());
+    }
+    Ok(())
+}
+
+/// What is asked for, each handler once.
+fn asked(claim: &Claim) -> Vec<(&GroupName, usize)> {
+    let mut asked: Vec<(&GroupName, usize)> = Vec::with_capacity(claim.handlers.len());
+    for (handler, most) in claim.handlers.iter().filter(|(_, most)| *most > 0) {
+        match asked.iter_mut().find(|(known, _)| *known == handler) {
+            Some((_, sum)) => *sum = sum.saturating_add(*most),
+            None => asked.push((handler, *most)),
+        }
+    }
+    asked
+}
+
+/// What a rule that holds a handler is called: the scopes of its key and of those above it.
+fn scopes_of(handler: &GroupName) -> impl Iterator<Item = String> {
+    let key = handler.as_str();
+    let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+    ends.map(move |end| format!("handler:{}", &key[..end]))
+}
+
+impl PostgresStore {
+    pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
+        let asked = asked(claim);
+        if asked.is_empty() || claim.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let handlers: Vec<&str> = asked.iter().map(|(handler, _)| handler.as_str()).collect();
+        let caps: Vec<i64> = asked.iter().map(|(_, most)| rows_max(*most)).collect();
+        let (mut scopes, mut scope_of) = (Vec::new(), Vec::new());
+        for ((handler, _), number) in asked.iter().zip(1_i32..) {
+            for scope in scopes_of(handler) {
+                scopes.push(scope);
+                scope_of.push(number);
+            }
+        }
+        let (limit, lease) = (rows_max(claim.limit), micros_of(claim.lease));
+        let look = self.looks.begin(&handlers, Instant::now());
+        let stretches = look.stretches();
+        let (mut call, now) = (Call::new("jobs were claimed"), self.clock_time());
+        let id = call.id;
+        let params: [&(dyn ToSql + Sync); 15] = [
+            &now,
+            &id,
+            &false,
+            &handlers,
+            &caps,
+            &scopes,
+            &scope_of,
+            &limit,
+            &lease,
+            &claim.worker,
+            &stretches.of,
+            &stretches.after_rank,
+            &stretches.after_turn,
+            &stretches.before_rank,
+            &stretches.before_turn,
+        ];
+        let rows = call.until_answered(self, &self.sql.jobs.claim, &params, Some(2)).await?;
+        let mut jobs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            jobs.extend(job_at(row, 3)?);
+        }
+        jobs.sort_by_key(|job| (Reverse(job.priority), job.turn));
+        if let Some(row) = rows.first() {
+            if let (Some(seen), Some(micros)) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1)) {
+                let held = row.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
+                look.end(seen, micros, &held, &caps, limit, &jobs);
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Done twice it is done once.
+    pub(super) async fn renew_claims(
+        &self,
+        held: &[Held],
+        lease: SignedDuration,
+    ) -> Result<Vec<Option<JobRenewed>>, StoreError> {
+        let mut renewed = vec![None; held.len()];
+        if held.is_empty() {
+            return Ok(renewed);
+        }
+        let numbers: Vec<i64> = held.iter().map(|held| number_of(held.id)).collect();
+        let stamps: Vec<i64> = held.iter().map(|held| stamp_of(held.id)).collect();
+        let fences: Vec<i64> = held.iter().map(|held| place(held.fence)).collect();
+        let (now, lease) = (self.clock_time(), micros_of(lease));
+        let renew = &self.sql.jobs.renew;
+        for row in self.server.query(renew, &[&now, &lease, &numbers, &stamps, &fences]).await? {
+            let index = row.get::<_, i64>(0) as usize - 1;
+            renewed[index] = Some(JobRenewed { lease_until: row.get::<_, Micros>(1).0, cancel: row.get(2) });
+        }
+        Ok(renewed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_is_held_by_its_own_rule_and_by_those_above_it() {
+        let scopes: Vec<String> = scopes_of(&GroupName::stored("acme.mail.send")).collect();
+        assert_eq!(scopes, ["handler:acme", "handler:acme.mail", "handler:acme.mail.send"]);
+    }
+
+    #[test]
+    fn a_handler_that_is_named_twice_is_asked_for_once() {
+        let (a, b) = (GroupName::stored("a"), GroupName::stored("b"));
+        let handlers = vec![(a.clone(), 2), (b.clone(), 0), (a.clone(), usize::MAX), (b.clone(), 1)];
+        let claim = Claim { handlers, limit: 1, lease: SignedDuration::ZERO, worker: "w".into() };
+        assert_eq!(asked(&claim), [(&a, usize::MAX), (&b, 1)]);
+    }
+}

@@ -1,0 +1,116 @@
+//! How are jobs kept on Postgres? The verbs of `Jobs`, and where each is done.
+//!
+//! One table, those that are over included; indexes have only what is live. Each verb is one round trip.
+//!
+//! | question | file |
+//! |---|---|
+//! | Which SQL keeps jobs and rules? | `sql.rs`, and `../sql/` with one statement or function a file |
+//! | How is a job kept as a row? | `row.rs` |
+//! | What do new jobs look like to the functions that make them? | `columns.rs` |
+//! | The answer to a call was lost: what now? | `call.rs` |
+//! | How does a job come in? | `send.rs` |
+//! | How does a worker get jobs, and keep them? | `claim.rs` |
+//! | From where on does a claim look for jobs? | `looks.rs` |
+//! | How does a worker write how an attempt ended? | `settle.rs` |
+//! | Which job of an object may run? | `../sql/fn_jobs_turn.sql` |
+//! | Whose time has come, and whose has passed? | `time.rs` |
+//! | How is a job called off, brought back, or passed over? | `steer.rs` |
+//! | Which jobs are there, and what did they say? | `read.rs` |
+
+mod call;
+mod claim;
+mod columns;
+mod looks;
+mod read;
+mod row;
+mod send;
+mod settle;
+pub(super) mod sql;
+mod steer;
+mod time;
+
+pub(super) use call::Call;
+pub(super) use looks::Looks;
+
+use super::PostgresStore;
+use async_trait::async_trait;
+use ensue_core::jobs::{
+    Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
+    NewJob, Server, Steer, Steered, Woken,
+};
+use ensue_core::{GroupName, StoreError, Timestamp};
+use jiff::SignedDuration;
+
+#[async_trait]
+impl Jobs for PostgresStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        self.check_writable()?;
+        send::check(&jobs)?;
+        self.send_jobs(&jobs).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+        self.check_writable()?;
+        claim::check(&claim)?;
+        self.take_jobs(&claim).await
+    }
+
+    async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {
+        self.check_writable()?;
+        self.renew_claims(held, lease).await
+    }
+
+    async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        self.check_writable()?;
+        self.settle_attempts(changes).await
+    }
+
+    async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
+        self.check_writable()?;
+        self.say_lines(held, &lines).await
+    }
+
+    async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {
+        self.check_writable()?;
+        self.wake_due(limit).await
+    }
+
+    async fn steer(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError> {
+        self.check_writable()?;
+        self.steer_jobs(ids, steer).await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>, StoreError> {
+        self.read_job(id).await
+    }
+
+    async fn jobs(&self, query: JobQuery, limit: usize) -> Result<JobPage, StoreError> {
+        self.page_of_jobs(&query, limit).await
+    }
+
+    async fn predecessor(&self, id: JobId) -> Result<Option<Job>, StoreError> {
+        self.job_before(id).await
+    }
+
+    async fn job_lines(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.lines_of_job(id, after, limit).await
+    }
+
+    async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
+        self.count_jobs().await
+    }
+
+    async fn serve_jobs(&self, handlers: &[GroupName], lease: SignedDuration) -> Result<(), StoreError> {
+        self.check_writable()?;
+        self.note_servers(handlers, lease).await
+    }
+
+    async fn job_servers(&self) -> Result<Vec<Server>, StoreError> {
+        self.read_servers().await
+    }
+
+    async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        self.check_writable()?;
+        self.forget_jobs(before, keep, limit).await
+    }
+}

@@ -1,0 +1,203 @@
+//! How does a worker write how an attempt ended?
+//!
+//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`). Where each end leads is decided here, for both cases:
+//! that its cancellation was asked for, and that it was not. An end alone leaves the mark of its call in its row; whatever
+//! says, publishes or sends more has its answer kept. So a settlement whose answer was lost is sent again, and done once.
+
+use super::super::PostgresStore;
+use super::super::read::place;
+use super::super::settle::refusal;
+use super::super::settle_columns::Events;
+use super::super::settle_events::Publishing;
+use super::super::types::Micros;
+use super::call::Call;
+use super::columns::NewJobs;
+use super::row::{number_of, stamp_of, state_of};
+use super::send::{self, enqueued};
+use ensue_core::jobs::lifecycle::{Arrow, after};
+use ensue_core::jobs::{Enqueued, Held, JobChange, JobEnd, JobLine, JobSettled, JobState};
+use ensue_core::text::plain;
+use ensue_core::{Json, StoreError};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+/// Ends as parallel arrays. One that would hold nothing is not sent.
+struct Ends<'a> {
+    /// None for one that comes after another of the same job: that one ends it.
+    numbers: Vec<Option<i64>>,
+    stamps: Vec<i64>,
+    fences: Vec<i64>,
+    states: Vec<&'static str>,
+    asked: Option<Vec<&'static str>>,
+    gives_back: Option<Vec<bool>>,
+    not_before: Option<Vec<Option<Micros>>>,
+    errors: Option<Vec<Option<Cow<'a, str>>>>,
+    results: Option<Vec<Option<&'a str>>>,
+}
+
+/// Where an end leads.
+fn state_after(end: &JobEnd, cancel_asked: bool) -> &'static str {
+    match after(JobState::Running, end.input(cancel_asked)) {
+        Arrow::To(state) => state.as_str(),
+        // Every end of a running job leads to a state.
+        Arrow::Signal | Arrow::LetGo | Arrow::Refused(_) => JobState::Running.as_str(),
+    }
+}
+
+impl<'a> Ends<'a> {
+    fn of(changes: &'a [JobChange], refused: &[Option<StoreError>]) -> Self {
+        let ends = || changes.iter().map(|change| &change.end);
+        let mut ended = HashSet::new();
+        let number = |(change, refused): (&JobChange, &Option<StoreError>)| {
+            let is_first = refused.is_some() || ended.insert(change.held.id);
+            is_first.then(|| number_of(change.held.id))
+        };
+        let is_done = |end: &JobEnd| *end == JobEnd::Succeeded;
+        Self {
+            numbers: changes.iter().zip(refused).map(number).collect(),
+            stamps: changes.iter().map(|change| stamp_of(change.held.id)).collect(),
+            fences: changes.iter().map(|change| place(change.held.fence)).collect(),
+            states: ends().map(|end| state_after(end, false)).collect(),
+            asked: (!ends().all(is_done)).then(|| ends().map(|end| state_after(end, true)).collect()),
+            gives_back: ends().any(|end| !end.uses_attempt()).then(|| ends().map(|end| !end.uses_attempt()).collect()),
+            not_before: ends()
+                .any(|end| end.not_before().is_some())
+                .then(|| ends().map(|end| end.not_before().map(Micros)).collect()),
+            errors: ends().any(|end| end.error().is_some()).then(|| ends().map(|end| end.error().map(plain)).collect()),
+            results: changes.iter().any(|change| change.result.is_some()).then(|| {
+                let result = |change: &'a JobChange| change.result.as_ref().filter(|_| is_done(&change.end));
+                changes.iter().map(|change| result(change).map(Json::as_str)).collect()
+            }),
+        }
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 9] {
+        let Self { numbers, stamps, fences, states, asked, gives_back, not_before, errors, results } = self;
+        [numbers, stamps, fences, states, asked, gives_back, not_before, errors, results]
+    }
+}
+
+/// Lines as parallel arrays, each with the number of its change, from 1.
+#[derive(Default)]
+struct Lines<'a> {
+    changes: Option<Vec<i32>>,
+    attempts: Vec<i32>,
+    at: Vec<Micros>,
+    levels: Vec<&'static str>,
+    messages: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Lines<'a> {
+    fn push(&mut self, change: i32, line: &'a JobLine) {
+        self.changes.get_or_insert_default().push(change);
+        self.attempts.push(i32::try_from(line.attempt).unwrap_or(i32::MAX));
+        self.at.push(Micros(line.at));
+        self.levels.push(line.level.as_str());
+        self.messages.push(plain(&line.message));
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.changes, &self.attempts, &self.at, &self.levels, &self.messages]
+    }
+}
+
+impl PostgresStore {
+    pub(super) async fn settle_attempts(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut refused: Vec<Option<StoreError>> =
+            changes.iter().map(|change| send::check(&change.jobs).err().filter(|_| !change.jobs.is_empty())).collect();
+        let mut publishing = Publishing::of(self, changes.iter_mut().map(|change| &mut change.events)).await?;
+        // What cannot be sent is not published either.
+        for (wave, refused) in publishing.waves.iter_mut().zip(&refused) {
+            *wave = if refused.is_some() { 0 } else { *wave };
+        }
+        let row = self.send_ends(&changes, &refused, &publishing).await?;
+        if let Some(tail) = row.get::<_, Option<i64>>(2) {
+            self.last.fetch_max(tail as u64, Ordering::Relaxed);
+            self.partitions.look_ahead(tail as u64);
+        }
+        if let Some(handlers) = row.get::<_, Option<Vec<&str>>>(13) {
+            self.looks.appeared(&handlers, &row.get::<_, Vec<i64>>(14), &row.get::<_, Vec<i64>>(15));
+        }
+        let states: Vec<&str> = row.get(0);
+        let reasons: Option<Vec<Option<&str>>> = row.get(1);
+        let job_states: Vec<Option<&str>> = row.get(8);
+        let mut answers = publishing.answers(&row, &states).await;
+        let mut sent = sent_by(&changes, enqueued(&row, 9)?);
+        let settled = |index: usize| match (states[index], refused[index].take(), answers[index].take()) {
+            ("lost", ..) => Ok(JobSettled::LeaseLost),
+            ("invalid", ..) => Ok(JobSettled::Refused(refusal(&reasons, index))),
+            ("done" | "key", Some(error), _) | ("done" | "key", None, Some(Err(error))) => {
+                Ok(JobSettled::Refused(error))
+            }
+            ("done", None, events) => {
+                let state = job_states[index].ok_or_else(|| self.unanswered("the state of a job"))?;
+                let events = events.transpose()?.unwrap_or_default();
+                Ok(JobSettled::Done { state: state_of(state)?, events, jobs: std::mem::take(&mut sent[index]) })
+            }
+            (other, ..) => Err(StoreError::Engine(format!("a settlement was answered with `{other}`"))),
+        };
+        (0..changes.len()).map(settled).collect()
+    }
+
+    fn unanswered(&self, what: &str) -> StoreError {
+        StoreError::Engine(format!("Postgres at {}: {what} was not answered", self.server.place))
+    }
+
+    async fn send_ends(
+        &self,
+        changes: &[JobChange],
+        refused: &[Option<StoreError>],
+        publishing: &Publishing,
+    ) -> Result<Row, StoreError> {
+        let ends = Ends::of(changes, refused);
+        let mut lines = Lines::default();
+        for (change, number) in changes.iter().zip(1..) {
+            change.lines.iter().for_each(|line| lines.push(number, line));
+        }
+        let events = Events::of(publishing);
+        let jobs = NewJobs::of(changes.iter().flat_map(|change| &change.jobs));
+        let job_changes: Vec<i32> =
+            (1..).zip(changes).flat_map(|(n, change)| change.jobs.iter().map(move |_| n)).collect();
+        let has_jobs = !job_changes.is_empty();
+        let job_changes = has_jobs.then_some(job_changes);
+        let may_be_refused = has_jobs || events.are_some() || publishing.waves.contains(&0);
+        let waves = may_be_refused.then_some(&publishing.waves);
+        let steps = changes.len() > 1 && jobs.depend_on_others();
+        let is_kept = may_be_refused || lines.changes.is_some();
+        let mut call = Call::new("jobs were settled");
+        let (now, hint, id, lock) = (self.clock_time(), self.hint(), call.id, is_kept.then_some(call.lock));
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &hint, &id, &lock, &false, &steps];
+        params.extend(ends.params());
+        params.push(&waves);
+        params.extend(lines.params());
+        params.extend(events.params());
+        params.push(&job_changes);
+        params.extend(jobs.params());
+        let rows = call.until_answered(self, &self.sql.jobs.settle, &params, Some(4)).await?;
+        self.server.one(rows)
+    }
+
+    pub(super) async fn say_lines(&self, held: Held, said: &[JobLine]) -> Result<bool, StoreError> {
+        let mut lines = Lines::default();
+        said.iter().for_each(|line| lines.push(1, line));
+        let (number, stamp, fence) = (number_of(held.id), stamp_of(held.id), place(held.fence));
+        let mut call = Call::new("lines were written");
+        let (id, lock) = (call.id, call.lock);
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &lock, &number, &stamp, &fence];
+        params.extend(&lines.params()[1..]);
+        let rows = call.until_answered(self, &self.sql.jobs.say, &params, None).await?;
+        Ok(self.server.one(rows)?.get(0))
+    }
+}
+
+/// What each change has sent.
+fn sent_by(changes: &[JobChange], all: Vec<Option<Enqueued>>) -> Vec<Vec<Enqueued>> {
+    let mut all = all.into_iter();
+    changes.iter().map(|change| all.by_ref().take(change.jobs.len()).flatten().collect()).collect()
+}

@@ -1,0 +1,159 @@
+//! Which SQL keeps jobs and rules?
+
+use super::super::schema::Schema;
+
+/// What leads to the version of the schema that has jobs and rules.
+pub(in super::super) const MIGRATION: &[&str] = &[
+    include_str!("../sql/jobs_tables.sql"),
+    include_str!("../sql/fn_job_small.sql"),
+    include_str!("../sql/fn_jobs_turn.sql"),
+    include_str!("../sql/fn_jobs_insert.sql"),
+    include_str!("../sql/fn_jobs_enqueue.sql"),
+    include_str!("../sql/fn_jobs_claim.sql"),
+    include_str!("../sql/fn_jobs_renew.sql"),
+    include_str!("../sql/fn_jobs_say.sql"),
+    include_str!("../sql/fn_jobs_end.sql"),
+    include_str!("../sql/fn_jobs_settle.sql"),
+    include_str!("../sql/fn_jobs_wake.sql"),
+    include_str!("../sql/fn_jobs_steer.sql"),
+    include_str!("../sql/fn_jobs_purge.sql"),
+    include_str!("../sql/fn_rule_set.sql"),
+];
+
+/// What is told of a job, in the order in which [`job_at`](super::row::job_at) reads it, with the types of a function's
+/// answer.
+const COLUMNS: [(&str, &str); 32] = [
+    ("number", "bigint"),
+    ("stamp", "bigint"),
+    ("rank", "bigint"),
+    ("turn", "bigint"),
+    ("fence", "bigint"),
+    ("enqueued_at", "timestamptz"),
+    ("not_before", "timestamptz"),
+    ("locked_at", "timestamptz"),
+    ("started_at", "timestamptz"),
+    ("finished_at", "timestamptz"),
+    ("lease_until", "timestamptz"),
+    ("event_seq", "bigint"),
+    ("event_prev", "bigint"),
+    ("event_id", "uuid"),
+    ("attempts", "int"),
+    ("attempts_max", "int"),
+    ("ordered", "boolean"),
+    ("cancel_asked", "boolean"),
+    ("redriven", "boolean"),
+    ("state", "text"),
+    ("on_exhausted", "text"),
+    ("handler", "text"),
+    ("object", "text"),
+    ("unique_key", "text"),
+    ("worker", "text"),
+    ("event_topic", "text"),
+    ("payload", "text"),
+    ("metadata", "text"),
+    ("result", "text"),
+    ("error_attempts", "int[]"),
+    ("error_times", "timestamptz[]"),
+    ("error_texts", "text[]"),
+];
+
+/// The columns of a job in a table or alias `j`.
+pub(in super::super) fn columns_of_j() -> String {
+    COLUMNS.map(|(name, _)| format!("j.{name}")).join(", ")
+}
+
+/// The columns of a job as a function's answer.
+pub(in super::super) fn columns_with_types() -> String {
+    COLUMNS.map(|(name, kind)| format!("{name} {kind}")).join(", ")
+}
+
+/// The statements of the verbs of `Jobs` and `Rules`, for one schema.
+#[derive(Debug)]
+pub(in super::super) struct JobsSql {
+    pub enqueue: String,
+    pub claim: String,
+    pub renew: String,
+    pub settle: String,
+    pub say: String,
+    pub wake: String,
+    pub steer: String,
+    pub job: String,
+    pub jobs: String,
+    pub jobs_of_object: String,
+    pub predecessor: String,
+    pub lines: String,
+    pub counts: String,
+    pub serve: String,
+    pub servers: String,
+    pub purge: String,
+    pub rules: String,
+    pub rules_version: String,
+    pub rule_set: String,
+    pub rules_lift: String,
+    pub rules_report: String,
+    pub rules_awaited: String,
+}
+
+/// What a job must be to be on a page: in one of the states $4, if they are given, and of the handler $5 or below it.
+const WANTED: &str = "($4::text[] IS NULL OR j.state = ANY ($4)) \
+                      AND ($5::text IS NULL OR j.handler = $5 OR starts_with(j.handler, $5 || '.'))";
+
+impl JobsSql {
+    pub fn of(schema: &Schema) -> Self {
+        let sql = |template: &str| schema.fill(template);
+        // A page: `last` is the last job that is looked at, if there are more behind it; `before` the job before each.
+        let page = |scanned: &str| {
+            sql(&format!(
+                "SELECT s.last, s.beyond, (SELECT b.number FROM {{schema}}.jobs b WHERE b.number < j.number \
+                 ORDER BY b.number DESC LIMIT 1), {{job_j}} \
+                 FROM (SELECT ({scanned} OFFSET $2::bigint - 1 LIMIT 1) AS last, ({scanned} OFFSET $2::bigint LIMIT 1) AS beyond) s \
+                 LEFT JOIN LATERAL (SELECT * FROM {{schema}}.jobs j WHERE j.number > $1 \
+                 AND (s.beyond IS NULL OR j.number <= s.last) AND {WANTED} AND ($6::text IS NULL OR j.object = $6) \
+                 ORDER BY j.number LIMIT $3::bigint + 1) j ON true ORDER BY j.number"
+            ))
+        };
+        Self {
+            enqueue: sql(&function("jobs_enqueue", 18)),
+            claim: sql(&function("jobs_claim", 15)),
+            renew: sql(&function("jobs_renew", 5)),
+            settle: sql(&function("jobs_settle", 48)),
+            say: sql(&function("job_say", 9)),
+            wake: sql(&function("jobs_wake", 2)),
+            steer: sql(&function("jobs_steer", 7)),
+            job: sql("SELECT {job_j} FROM {schema}.jobs j WHERE j.number = $1 AND j.stamp = $2"),
+            jobs: page("SELECT x.number FROM {schema}.jobs x WHERE x.number > $1 ORDER BY x.number"),
+            jobs_of_object: page(
+                "SELECT x.number FROM {schema}.jobs x WHERE x.object || '' = $6 AND x.object IS NOT NULL AND x.number > $1 ORDER BY x.number",
+            ),
+            predecessor: sql(include_str!("../sql/job_predecessor.sql")),
+            lines: sql("SELECT l.line, l.attempt, l.at, l.level, l.message FROM {schema}.jobs j \
+                 JOIN {schema}.job_lines l ON l.number = j.number \
+                 WHERE j.number = $1 AND j.stamp = $2 AND l.line > $3 ORDER BY l.line LIMIT $4"),
+            counts: sql(include_str!("../sql/job_counts.sql")),
+            serve: sql("INSERT INTO {schema}.job_servers AS s (handler, until) \
+                 SELECT DISTINCT x.handler, coalesce($1::timestamptz, clock_timestamp()) + $2::bigint * interval '1 microsecond' \
+                 FROM unnest($3::text[]) x(handler) ORDER BY x.handler \
+                 ON CONFLICT (handler) DO UPDATE SET until = greatest(s.until, excluded.until)"),
+            servers: sql("SELECT handler, until FROM {schema}.job_servers ORDER BY handler"),
+            purge: sql(&function("jobs_purge", 3)),
+            rules: sql(
+                "SELECT s.version, r.kind, r.scope, r.id, r.reason, r.author, r.created_at, r.expires_at, r.set_by \
+                 FROM {schema}.rules_state s LEFT JOIN {schema}.rules r ON true",
+            ),
+            rules_version: sql("SELECT version FROM {schema}.rules_state"),
+            rule_set: sql(&function("rule_set", 15)),
+            rules_lift: sql(&function("rules_lift", 10)),
+            rules_report: sql(&function("rules_report", 2)),
+            rules_awaited: sql("SELECT m.id, m.name, m.kind FROM {schema}.members m \
+                 LEFT JOIN {schema}.rule_reports r ON r.member = m.id \
+                 WHERE m.kind = 'handler' AND m.lease_until >= coalesce($1::timestamptz, clock_timestamp()) \
+                 AND coalesce(r.version, -1) < $2 ORDER BY m.id"),
+        }
+    }
+}
+
+/// A call of a function with so many parameters.
+fn function(name: &str, params: usize) -> String {
+    let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
+    format!("SELECT * FROM {{schema}}.{name}({})", params.join(", "))
+}

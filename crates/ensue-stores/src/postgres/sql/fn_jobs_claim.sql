@@ -1,0 +1,117 @@
+-- Takes available jobs, in one round trip and one commit. A row for each, and one without a job if there is none.
+--
+-- Whoever changes a rule waits until no claim is under way, and a claim that comes later sees the rule: what the rules say
+-- is read after their lock. Rows that somebody else is taking are passed over, so a claim waits for nobody.
+--
+--   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
+--   p_caps            how many of each handler at most
+--   p_scopes          what a rule that holds a handler is called, and which handler that is, from 1
+--   p_of …            null, or where to look: stretches of positions (rank, turn), in order, each of one handler, from 1, and
+--                     without its two ends. Under a held snapshot the index has an entry for each job that was ever
+--                     claimed since; what is known to be gone is not looked at
+--   o_seen            the newest number that was given out before the look
+--   o_micros          how long the look took
+--   o_held            handlers that a rule holds, from 1
+CREATE FUNCTION {schema}.jobs_claim(
+    p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
+    p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
+    p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_before_rank bigint[], p_before_turn bigint[]
+) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], {job_table}) LANGUAGE plpgsql VOLATILE
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = on SET plan_cache_mode = force_generic_plan
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz;
+    v_begun timestamptz;
+    v_count int := cardinality(p_handlers);
+    v_caps bigint[] := p_caps;
+    v_left bigint[];
+    v_taken bigint[];
+    v_more bigint[];
+    v_pass int := 1;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    v_now := coalesce(p_now, clock_timestamp());
+    IF p_again THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::int[], {job_j} FROM {schema}.jobs j
+        WHERE j.state = 'running' AND j.call = p_call;
+        IF FOUND THEN
+            PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
+            RETURN;
+        END IF;
+    END IF;
+    SELECT s.last_value INTO o_seen FROM {schema}.job_numbers s;
+    v_begun := clock_timestamp();
+    SELECT array_agg(DISTINCT s.of) INTO o_held
+    FROM unnest(p_scopes, p_scope_of) s(scope, of)
+    JOIN {schema}.rules r ON r.scope = s.scope AND (r.expires_at IS NULL OR r.expires_at > v_now);
+    IF o_held IS NOT NULL THEN
+        v_caps := ARRAY(SELECT CASE WHEN c.n = ANY (o_held) THEN 0 ELSE c.cap END
+                        FROM unnest(v_caps) WITH ORDINALITY c(cap, n));
+    END IF;
+    v_left := v_caps;
+    LOOP
+        -- Of several handlers, first how many of each are among the first: no more than these are locked. If somebody else
+        -- is taking some of them, whatever else there is.
+        IF v_count > 1 AND v_pass = 1 THEN
+            SELECT array_agg(w.count ORDER BY w.n) INTO v_caps FROM (
+                SELECT h.n, count(f.n) AS count
+                FROM unnest(p_handlers) WITH ORDINALITY h(handler, n)
+                LEFT JOIN (
+                    SELECT w.n FROM unnest(p_handlers, v_left) WITH ORDINALITY w(handler, cap, n)
+                    CROSS JOIN LATERAL (
+                        SELECT f.rank, f.turn
+                        FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_before_rank, p_before_turn)
+                            s(of, after_rank, after_turn, before_rank, before_turn)
+                        CROSS JOIN LATERAL (
+                            SELECT j.rank, j.turn FROM {schema}.jobs j
+                            WHERE j.state = 'available' AND j.handler = w.handler
+                                AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
+                                AND (j.rank, j.turn) < (coalesce(s.before_rank, {rank_max}), coalesce(s.before_turn, {rank_max}))
+                            ORDER BY j.rank, j.turn LIMIT least(w.cap, p_limit)
+                        ) f
+                        WHERE s.of = w.n LIMIT least(w.cap, p_limit)
+                    ) c
+                    WHERE w.cap > 0 ORDER BY c.rank, c.turn LIMIT p_limit
+                ) f ON f.n = h.n
+                GROUP BY h.n
+            ) w;
+        END IF;
+        SELECT array_agg(t.number), array_agg(t.n) INTO v_more, v_caps FROM (
+            SELECT c.number, w.n FROM unnest(p_handlers, v_caps) WITH ORDINALITY w(handler, cap, n)
+            CROSS JOIN LATERAL (
+                SELECT f.number, f.rank, f.turn
+                FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_before_rank, p_before_turn)
+                    s(of, after_rank, after_turn, before_rank, before_turn)
+                CROSS JOIN LATERAL (
+                    SELECT j.number, j.rank, j.turn FROM {schema}.jobs j
+                    WHERE j.state = 'available' AND j.handler = w.handler
+                        AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
+                        AND (j.rank, j.turn) < (coalesce(s.before_rank, {rank_max}), coalesce(s.before_turn, {rank_max}))
+                    ORDER BY j.rank, j.turn FOR UPDATE SKIP LOCKED
+                ) f
+                WHERE s.of = w.n LIMIT least(w.cap, p_limit - coalesce(cardinality(v_taken), 0))
+            ) c
+            WHERE w.cap > 0 ORDER BY c.rank, c.turn LIMIT p_limit - coalesce(cardinality(v_taken), 0)
+        ) t;
+        v_taken := v_taken || v_more;
+        EXIT WHEN v_count = 1 OR v_pass = 2 OR coalesce(cardinality(v_taken), 0) >= p_limit;
+        v_left := ARRAY(SELECT l.cap - (SELECT count(*) FROM unnest(v_caps) t(n) WHERE t.n = l.n)
+                        FROM unnest(v_left) WITH ORDINALITY l(cap, n));
+        v_caps := v_left;
+        v_pass := 2;
+    END LOOP;
+    o_micros := (extract(epoch FROM clock_timestamp() - v_begun) * 1000000)::bigint;
+    IF v_taken IS NULL THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    UPDATE {schema}.jobs j
+    SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
+        started_at = coalesce(j.started_at, v_now), lease_until = v_now + p_lease * interval '1 microsecond',
+        worker = p_worker, call = p_call
+    WHERE j.number = ANY (v_taken)
+    RETURNING o_seen, o_micros, o_held, {job_j};
+END
+$body$;

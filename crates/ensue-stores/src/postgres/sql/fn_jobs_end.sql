@@ -1,0 +1,78 @@
+-- Ends attempts, of jobs that run under these fences; a change without a number is left alone. o_at says which changes were
+-- carried out, from 1, and o_states where their jobs stand then; o_ready which jobs became available.
+--
+-- Arrays are parallel; one is null when all its elements would be.
+--   p_states, p_asked   where it leads, and where if its cancellation was asked for: then it is over in any case
+--   p_gives_back        is the attempt given back?
+--   p_laned             null, or whether only those of lanes are ended, or only the others
+
+CREATE FUNCTION {schema}.jobs_end(
+    p_now timestamptz, p_call uuid, p_laned boolean,
+    p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_states text[], p_asked text[], p_gives_back boolean[],
+    p_not_before timestamptz[], p_errors text[], p_results text[],
+    OUT o_at int[], OUT o_states text[], OUT o_ready bigint[]
+) LANGUAGE plpgsql VOLATILE
+SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_loose bigint[]; -- given back, with an object and without a lane
+    v_handlers text[];
+    v_objects text[];
+    v_dead_handlers text[]; -- of lanes whose waiting jobs die too
+    v_dead_objects text[];
+    v_dead_errors text[];
+BEGIN
+    WITH ended AS (
+        UPDATE {schema}.jobs j
+        SET state = CASE WHEN j.cancel_asked THEN coalesce(c.asked, c.state)
+                WHEN c.state = 'available' AND j.object IS NOT NULL THEN 'parked' ELSE c.state END,
+            turn = CASE WHEN NOT (j.cancel_asked OR c.state IN ('succeeded', 'dead', 'cancelled'))
+                OR c.state = 'dead' AND NOT j.cancel_asked AND j.on_exhausted = 'hold' AND j.ordered AND j.object IS NOT NULL
+                THEN j.turn END,
+            attempts = j.attempts - coalesce(c.gives_back, false)::int,
+            not_before = CASE WHEN j.cancel_asked THEN j.not_before ELSE coalesce(c.not_before, j.not_before) END,
+            finished_at = CASE WHEN j.cancel_asked OR c.state IN ('succeeded', 'dead', 'cancelled') THEN p_now END,
+            lease_until = NULL, cancel_asked = false, result = c.result, call = p_call,
+            error_attempts = CASE WHEN c.error IS NULL THEN j.error_attempts
+                ELSE {schema}.job_kept(j.error_attempts, j.attempts) END,
+            error_times = CASE WHEN c.error IS NULL THEN j.error_times ELSE {schema}.job_kept(j.error_times, p_now) END,
+            error_texts = CASE WHEN c.error IS NULL THEN j.error_texts ELSE {schema}.job_kept(j.error_texts, c.error) END
+        FROM unnest(p_numbers, p_stamps, p_fences, p_states, p_asked, p_gives_back, p_not_before, p_errors, p_results)
+            WITH ORDINALITY c(number, stamp, fence, state, asked, gives_back, not_before, error, result, n)
+        WHERE (p_laned IS NULL OR p_laned = (j.ordered AND j.object IS NOT NULL)) AND j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence AND coalesce(j.state, '') = 'running'
+        RETURNING c.n::int AS n, c.error, j.number, j.handler, j.object, j.ordered AND j.object IS NOT NULL AS laned,
+            j.state, j.on_exhausted
+    )
+    SELECT array_agg(e.n), array_agg(e.state), array_agg(e.number) FILTER (WHERE e.state = 'available'),
+        array_agg(e.number) FILTER (WHERE e.state = 'parked' AND NOT e.laned),
+        array_agg(e.handler) FILTER (WHERE e.laned), array_agg(e.object) FILTER (WHERE e.laned),
+        array_agg(e.handler) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object'),
+        array_agg(e.object) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object'),
+        array_agg(e.error) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object')
+    INTO o_at, o_states, o_ready, v_loose, v_handlers, v_objects, v_dead_handlers, v_dead_objects, v_dead_errors
+    FROM ended e;
+    IF v_dead_handlers IS NOT NULL THEN
+        -- A claim may be taking one of them: that one is at work then.
+        PERFORM 1 FROM {schema}.jobs j JOIN unnest(v_dead_handlers, v_dead_objects) d(handler, object)
+            ON j.handler = d.handler AND j.object = d.object
+        WHERE j.ordered AND j.object IS NOT NULL AND j.state = 'available' ORDER BY j.number FOR UPDATE OF j;
+        UPDATE {schema}.jobs j
+        SET state = 'dead', turn = NULL, finished_at = p_now, lease_until = NULL,
+            error_attempts = {schema}.job_kept(j.error_attempts, j.attempts),
+            error_times = {schema}.job_kept(j.error_times, p_now),
+            error_texts = {schema}.job_kept(j.error_texts, 'a job before it of its object died: ' || coalesce(d.error, ''))
+        FROM unnest(v_dead_handlers, v_dead_objects, v_dead_errors) d(handler, object, error)
+        WHERE j.handler = d.handler AND j.object = d.object
+            AND j.ordered AND j.object IS NOT NULL AND j.turn IS NOT NULL
+            AND j.state IN ('parked', 'scheduled', 'retrying', 'available');
+    END IF;
+    IF v_loose IS NOT NULL OR v_handlers IS NOT NULL THEN
+        o_ready := o_ready || {schema}.jobs_go_on(p_now, v_loose, v_handlers, v_objects);
+        IF 'parked' = ANY (o_states) THEN
+            o_states := ARRAY(
+                SELECT j.state FROM unnest(o_at) WITH ORDINALITY a(n, i) JOIN {schema}.jobs j ON j.number = p_numbers[a.n]
+                ORDER BY a.i);
+        END IF;
+    END IF;
+END
+$body$;

@@ -1,0 +1,90 @@
+-- Makes jobs, in order; one whose handler has a live job with its key is not made again. The caller has the locks of the
+-- lanes and keys, and that of the rules if there are objects.
+--
+-- Arrays are parallel; one is null when all its elements would be, or would be the default. Answers are parallel to them;
+-- no o_new means that all are new.
+--   p_wanted   null, or which of them are to be made: of the others nothing is said
+CREATE FUNCTION {schema}.jobs_insert(
+    p_now timestamptz, p_wanted boolean[],
+    p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[],
+    p_ranks bigint[], p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[],
+    p_event_seqs bigint[], p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[],
+    OUT o_numbers bigint[], OUT o_stamps bigint[], OUT o_new boolean[], OUT o_states text[]
+) LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_base bigint := floor(extract(epoch FROM p_now) * 1000)::bigint << 12;
+    v_there bigint[];
+    v_first int[]; -- the first of the call with the same key
+    v_numbers bigint[]; -- of those that are made
+    v_handlers text[];
+    v_objects text[];
+BEGIN
+    IF p_wanted IS NULL AND p_objects IS NULL AND p_keys IS NULL THEN
+        WITH made AS (
+            INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, event_seq, event_prev, event_id,
+                attempts_max, ordered, state, on_exhausted, handler, event_topic, payload, metadata)
+            SELECT b.number, v_base + b.chance, b.rank, CASE WHEN b.not_before > p_now THEN NULL ELSE b.number END,
+                p_now, b.not_before, b.event_seq, b.event_prev, b.event_id, b.attempts_max, coalesce(b.ordered, true),
+                CASE WHEN b.not_before > p_now THEN 'scheduled' ELSE 'available' END, coalesce(b.exhausted, 'hold'),
+                b.handler, b.event_topic, b.payload, b.metadata
+            FROM (
+                SELECT nextval(v_sequence) AS number, unnest(p_chances) AS chance, unnest(p_handlers) AS handler,
+                    unnest(p_ordered) AS ordered, unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata,
+                    unnest(p_ranks) AS rank, unnest(p_not_before) AS not_before, unnest(p_attempts_max) AS attempts_max,
+                    unnest(p_exhausted) AS exhausted, unnest(p_event_seqs) AS event_seq,
+                    unnest(p_event_prevs) AS event_prev, unnest(p_event_ids) AS event_id,
+                    unnest(p_event_topics) AS event_topic
+            ) b
+            RETURNING number, stamp, state
+        )
+        -- RETURNING keeps the order in which the rows were inserted, which is the order of the arrays.
+        SELECT array_agg(m.number), array_agg(m.stamp), array_agg(m.state) INTO o_numbers, o_stamps, o_states FROM made m;
+        RETURN;
+    END IF;
+
+    SELECT array_agg(k.there ORDER BY k.n), array_agg(k.first ORDER BY k.n) INTO v_there, v_first
+    FROM (
+        SELECT b.n, CASE WHEN b.key IS NOT NULL THEN (
+                SELECT j.number FROM {schema}.jobs j
+                WHERE j.handler = b.handler AND j.unique_key = b.key AND j.unique_key IS NOT NULL AND j.finished_at IS NULL
+            ) END AS there,
+            CASE WHEN NOT coalesce(b.wanted, true) THEN NULL WHEN b.key IS NULL THEN b.n
+                ELSE min(b.n) FILTER (WHERE coalesce(b.wanted, true)) OVER (PARTITION BY b.handler, b.key) END AS first
+        FROM unnest(p_handlers, p_keys, p_wanted) WITH ORDINALITY b(handler, key, wanted, n)
+    ) k;
+    v_numbers := ARRAY(
+        SELECT CASE WHEN b.there IS NULL AND b.first = b.n THEN nextval(v_sequence) END
+        FROM unnest(v_there, v_first) WITH ORDINALITY b(there, first, n));
+    INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, event_seq, event_prev, event_id,
+        attempts_max, ordered, state, on_exhausted, handler, object, unique_key, event_topic, payload, metadata)
+    SELECT b.number, v_base + b.chance, b.rank, CASE WHEN b.not_before > p_now THEN NULL ELSE b.number END,
+        p_now, b.not_before, b.event_seq, b.event_prev, b.event_id, b.attempts_max, coalesce(b.ordered, true),
+        CASE WHEN b.not_before > p_now THEN 'scheduled'
+            WHEN b.object IS NULL THEN 'available'
+            WHEN coalesce(b.ordered, true) OR {schema}.object_is_held(b.object, p_now) THEN 'parked'
+            ELSE 'available' END,
+        coalesce(b.exhausted, 'hold'), b.handler, b.object, b.key, b.event_topic, b.payload, b.metadata
+    FROM unnest(v_numbers, p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before,
+                p_keys, p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
+        b(number, chance, handler, object, ordered, payload, metadata, rank, not_before, key, attempts_max, exhausted,
+          event_seq, event_prev, event_id, event_topic)
+    WHERE b.number IS NOT NULL;
+    IF p_objects IS NOT NULL THEN
+        SELECT array_agg(b.handler), array_agg(b.object) INTO v_handlers, v_objects
+        FROM unnest(v_numbers, p_handlers, p_objects, p_ordered, p_not_before)
+            b(number, handler, object, ordered, not_before)
+        WHERE b.number IS NOT NULL AND b.object IS NOT NULL AND coalesce(b.ordered, true)
+            AND (b.not_before > p_now) IS NOT TRUE;
+        IF v_handlers IS NOT NULL THEN
+            PERFORM {schema}.jobs_turn(p_now, v_handlers, v_objects);
+        END IF;
+    END IF;
+    SELECT array_agg(j.number ORDER BY b.n), array_agg(j.stamp ORDER BY b.n), array_agg(b.number IS NOT NULL ORDER BY b.n),
+        array_agg(j.state ORDER BY b.n)
+    INTO o_numbers, o_stamps, o_new, o_states
+    FROM unnest(v_numbers, v_there, v_first) WITH ORDINALITY b(number, there, first, n)
+    LEFT JOIN {schema}.jobs j ON j.number = coalesce(b.there, v_numbers[b.first]) AND b.first IS NOT NULL;
+END
+$body$;

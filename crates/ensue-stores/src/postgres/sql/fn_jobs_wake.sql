@@ -1,0 +1,69 @@
+-- Lets up to p_limit jobs go on whose time has come, the earliest first, and finds as many whose lease has passed. A row for
+-- each of those, and one without a job if there is none. o_next_due is when to look again: what is told of now not counted.
+-- If nothing is due nothing is written and no lock is taken.
+CREATE FUNCTION {schema}.jobs_wake(p_now timestamptz, p_limit bigint)
+RETURNS TABLE (
+    o_count bigint, o_next_due timestamptz, o_ready_handlers text[], o_ready_ranks bigint[], o_ready_turns bigint[], {job_table}
+) LANGUAGE plpgsql VOLATILE
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_due bigint[];
+    v_loose bigint[];
+    v_handlers text[];
+    v_objects text[];
+    v_ready bigint[];
+BEGIN
+    o_count := 0;
+    v_due := ARRAY(
+        SELECT j.number FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying') AND j.not_before <= v_now
+        ORDER BY j.not_before, j.number LIMIT p_limit);
+    IF cardinality(v_due) > 0 THEN
+        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        PERFORM {schema}.jobs_lock(ARRAY(
+            SELECT {schema}.job_bucket(j.handler, 'o' || j.object)
+            FROM (SELECT x.handler, x.object, x.ordered FROM {schema}.jobs x WHERE x.number = ANY (v_due) OFFSET 0) j
+            WHERE j.ordered AND j.object IS NOT NULL));
+        -- What somebody is changing is left to the next time.
+        v_due := ARRAY(SELECT j.number FROM {schema}.jobs j WHERE j.number = ANY (v_due) FOR UPDATE SKIP LOCKED);
+        v_due := ARRAY(
+            SELECT j.number FROM {schema}.jobs j
+            WHERE j.number = ANY (v_due) AND coalesce(j.state, '') IN ('scheduled', 'retrying') AND j.not_before <= v_now
+            ORDER BY j.not_before, j.number);
+        o_count := cardinality(v_due);
+        WITH woken AS (
+            UPDATE {schema}.jobs j
+            SET state = CASE WHEN j.object IS NULL THEN 'available' ELSE 'parked' END, turn = coalesce(j.turn, d.turn)
+            FROM (SELECT x.number, nextval(v_sequence) AS turn FROM unnest(v_due) x(number)) d
+            WHERE j.number = d.number
+            RETURNING j.number, j.handler, j.object, j.ordered
+        )
+        SELECT array_agg(w.number) FILTER (WHERE w.object IS NULL),
+            array_agg(w.number) FILTER (WHERE w.object IS NOT NULL AND NOT w.ordered),
+            array_agg(w.handler) FILTER (WHERE w.object IS NOT NULL AND w.ordered),
+            array_agg(w.object) FILTER (WHERE w.object IS NOT NULL AND w.ordered)
+        INTO v_ready, v_loose, v_handlers, v_objects
+        FROM woken w;
+        v_ready := v_ready || {schema}.jobs_go_on(v_now, v_loose, v_handlers, v_objects);
+        SELECT * INTO o_ready_handlers, o_ready_ranks, o_ready_turns FROM {schema}.jobs_ready(v_ready);
+    END IF;
+    SELECT least(
+        (SELECT j.not_before FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying')
+         ORDER BY j.not_before, j.number LIMIT 1),
+        (SELECT j.lease_until FROM {schema}.jobs j WHERE j.state = 'running'
+         ORDER BY j.lease_until, j.number LIMIT 1
+         OFFSET (SELECT count(*) FROM (
+            SELECT 1 FROM {schema}.jobs e WHERE e.state = 'running' AND e.lease_until <= v_now
+            ORDER BY e.lease_until, e.number LIMIT p_limit) told)))
+    INTO o_next_due;
+    RETURN QUERY
+    SELECT o_count, o_next_due, o_ready_handlers, o_ready_ranks, o_ready_turns, {job_j} FROM {schema}.jobs j
+    WHERE j.state = 'running' AND j.lease_until <= v_now ORDER BY j.lease_until, j.number LIMIT p_limit;
+    IF NOT FOUND THEN
+        RETURN NEXT;
+    END IF;
+END
+$body$;

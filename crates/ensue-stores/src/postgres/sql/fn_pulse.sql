@@ -1,0 +1,32 @@
+-- What has happened? In one round trip all that an idle process asks: where the log ends and with which event, when the
+-- next delayed event is due, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
+-- each process that lives, and one at least; no version if no such member is known.
+CREATE FUNCTION {schema}.pulse(p_now timestamptz, p_hint bigint, p_member uuid, p_lease bigint)
+RETURNS TABLE (
+    o_now timestamptz, o_last bigint, o_next_due timestamptz, o_id_part uuid, o_recorded_at timestamptz,
+    o_version bigint, o_id uuid, o_name text, o_kind text
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_trimmed_to bigint;
+BEGIN
+    SELECT t.o_seq, t.o_trimmed_to INTO o_last, v_trimmed_to FROM {schema}.log_tail(p_hint) t;
+    SELECT e.id_part, e.recorded_at INTO o_id_part, o_recorded_at
+    FROM {schema}.events e WHERE e.seq = o_last AND e.seq > v_trimmed_to;
+    SELECT w.not_before INTO o_next_due
+    FROM {schema}.delayed w WHERE w.seq IS NULL ORDER BY w.not_before, w.accepted LIMIT 1;
+    IF p_member IS NOT NULL THEN
+        FOR o_version, o_id, o_name, o_kind IN
+            SELECT r.o_version, r.o_id, r.o_name, r.o_kind FROM {schema}.member_renew(p_now, p_member, p_lease) r
+        LOOP
+            o_now := coalesce(p_now, clock_timestamp());
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+    IF o_now IS NULL THEN
+        o_now := coalesce(p_now, clock_timestamp());
+        RETURN NEXT;
+    END IF;
+END
+$body$;

@@ -1,0 +1,230 @@
+//! How does a worker write how an attempt ended?
+//!
+//! Most only succeed: one statement, which finds the job only under its fence. One that publishes or sends has a savepoint
+//! of its own: what is refused of it leaves nothing, and the others stay.
+
+use super::super::append;
+use super::super::groups::place;
+use super::super::writer::Changing;
+use super::lane;
+use super::row::{job, job_columns, job_of};
+use super::send;
+use ensue_core::handling::OnExhausted;
+use ensue_core::jobs::job::JOB_LINES_MAX;
+use ensue_core::jobs::lifecycle::{self, Arrow};
+use ensue_core::jobs::{
+    Enqueued, Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob,
+};
+use ensue_core::{Appended, Json, ObjectKey, StoreError, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+
+pub(in super::super) fn settle(
+    changing: &mut Changing<'_>,
+    changes: &[JobChange],
+) -> Result<Vec<JobSettled>, StoreError> {
+    let now = changing.now();
+    changes.iter().map(|change| one(changing, change, now)).collect()
+}
+
+fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Result<JobSettled, StoreError> {
+    if change.end == JobEnd::Succeeded && change.events.is_empty() && change.jobs.is_empty() {
+        return changing.sql(|connection| succeed(connection, change, now));
+    }
+    let Some(job) = changing.sql(|connection| running(connection, change.held))? else {
+        return Ok(JobSettled::LeaseLost);
+    };
+    let (events, jobs) = match send_on(changing, change)? {
+        Ok(sent) => sent,
+        Err(refusal) => return Ok(JobSettled::Refused(refusal)),
+    };
+    let state = changing.sql(|connection| {
+        say(connection, change.held.id.number(), &change.lines)?;
+        end(connection, &job, &change.end, change.result.as_ref(), now)
+    })?;
+    Ok(JobSettled::Done { state, events, jobs })
+}
+
+/// The job, if it runs under this fence.
+fn running(connection: &Connection, held: Held) -> rusqlite::Result<Option<Job>> {
+    let job = job(connection, held.id)?;
+    Ok(job.filter(|job| job.fence == held.fence && job.state == JobState::Running))
+}
+
+/// The end of most: done, and nothing to publish or send.
+fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusqlite::Result<JobSettled> {
+    let held = change.held;
+    let mut statement = connection.prepare_cached(
+        "UPDATE ensue_jobs SET state = 'succeeded', finished_at = ?4, lease_until = NULL, turn = NULL, cancel_asked = 0,
+         result = ?5 WHERE number = ?1 AND id = ?2 AND fence = ?3 AND state = 'running' RETURNING handler, object, ordered",
+    )?;
+    let values = params![
+        place(held.id.number()),
+        held.id.0.as_bytes(),
+        place(held.fence),
+        now.as_microsecond(),
+        change.result.as_ref().map(Json::as_str),
+    ];
+    let found = statement
+        .query_row(values, |row| {
+            let object = row.get_ref(1)?.as_str_or_null()?.map(ObjectKey::stored);
+            let lane = object.filter(|_| row.get(2).unwrap_or(false));
+            Ok(match lane {
+                Some(object) => Some((ensue_core::GroupName::stored(row.get_ref(0)?.as_str()?), object)),
+                None => None,
+            })
+        })
+        .optional()?;
+    let Some(lane) = found else { return Ok(JobSettled::LeaseLost) };
+    say(connection, held.id.number(), &change.lines)?;
+    if let Some((handler, object)) = lane {
+        lane::turn_lane(connection, &handler, &object, now)?;
+    }
+    Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() })
+}
+
+/// What an attempt published and sent.
+type Sent = (Vec<Appended>, Vec<Enqueued>);
+
+/// Publishes and sends what an attempt wants, or says why it was refused: then nothing of it is there.
+fn send_on(changing: &mut Changing<'_>, change: &JobChange) -> Result<Result<Sent, StoreError>, StoreError> {
+    if change.events.is_empty() && change.jobs.is_empty() {
+        return Ok(Ok(Sent::default()));
+    }
+    if let Err(refusal) = change.jobs.iter().try_for_each(NewJob::check) {
+        return Ok(Err(refusal.into()));
+    }
+    run(changing, "SAVEPOINT ensue_settle_job")?;
+    let sent = publish(changing, change);
+    match &sent {
+        Ok(_) => {}
+        Err(error) if is_refusal(changing, error) => {
+            run(changing, "ROLLBACK TO ensue_settle_job")?;
+            changing.look_again()?;
+        }
+        Err(error) => return Err(error.clone()),
+    }
+    run(changing, "RELEASE ensue_settle_job")?;
+    Ok(sent)
+}
+
+fn publish(changing: &mut Changing<'_>, change: &JobChange) -> Result<Sent, StoreError> {
+    let events = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
+    let jobs = if change.jobs.is_empty() { Vec::new() } else { send::enqueue(changing, &change.jobs)? };
+    Ok((events, jobs))
+}
+
+/// Is it the fault of what was to be sent, and did SQLite leave the transaction open?
+fn is_refusal(changing: &Changing<'_>, error: &StoreError) -> bool {
+    let refused = append::is_refusal(error) || matches!(error, StoreError::Engine(_));
+    refused && !changing.writing.connection().is_autocommit()
+}
+
+fn run(changing: &Changing<'_>, statement: &str) -> Result<(), StoreError> {
+    changing.sql(|connection| connection.prepare_cached(statement)?.execute([]).map(|_| ()))
+}
+
+/// The errors of a job with one more, as they are kept.
+pub(super) fn errors_with(errors: &[JobError], one: Option<JobError>) -> Option<String> {
+    let none = errors.is_empty() && one.is_none();
+    (!none).then(|| JobError::kept(errors, one))
+}
+
+/// Writes how an attempt at a running job ended.
+fn end(
+    connection: &Connection,
+    job: &Job,
+    end: &JobEnd,
+    result: Option<&Json>,
+    now: Timestamp,
+) -> rusqlite::Result<JobState> {
+    let Arrow::To(state) = lifecycle::after(job.state, end.input(job.cancel_asked)) else { return Ok(job.state) };
+    let attempts = if end.uses_attempt() { job.attempts } else { job.attempts.saturating_sub(1) };
+    let error = end.error().map(|error| JobError { attempt: job.attempts, at: now, error: error.to_owned() });
+    let keeps_turn = match state {
+        JobState::Dead => lifecycle::holds_lane(job.on_exhausted, job.in_lane()),
+        state => !state.is_final(),
+    };
+    connection
+        .prepare_cached(
+            "UPDATE ensue_jobs SET state = ?2, attempts = ?3, not_before = coalesce(?4, not_before), errors = ?5,
+             finished_at = ?6, lease_until = NULL, turn = iif(?7, turn, NULL), result = ?8,
+             cancel_asked = iif(?6 IS NULL, cancel_asked, 0) WHERE number = ?1",
+        )?
+        .execute(params![
+            place(job.id.number()),
+            state.as_str(),
+            attempts,
+            end.not_before().filter(|_| !state.is_final()).map(Timestamp::as_microsecond),
+            errors_with(&job.errors, error),
+            state.is_final().then(|| now.as_microsecond()),
+            keeps_turn,
+            result.filter(|_| state == JobState::Succeeded).map(Json::as_str),
+        ])?;
+    match state {
+        // It may run at once: in its lane it is still the first.
+        JobState::Available => {
+            let turn = job.turn.unwrap_or_else(|| job.id.number());
+            lane::let_run(connection, job, turn, now)?;
+        }
+        JobState::Dead if job.on_exhausted == OnExhausted::DeadLetterObject => bury_lane(connection, job, now)?,
+        _ => lane::turn_lane_of(connection, job, now)?,
+    }
+    Ok(state)
+}
+
+/// The death of a job is that of all that wait in its lane.
+fn bury_lane(connection: &Connection, dead: &Job, now: Timestamp) -> rusqlite::Result<()> {
+    let Some(object) = dead.object.as_ref().filter(|_| dead.ordered) else { return Ok(()) };
+    let waiting: Vec<Job> = connection
+        .prepare_cached(concat!(
+            "SELECT ",
+            job_columns!(),
+            " FROM ensue_jobs WHERE object = ?1 AND handler = ?2 AND turn IS NOT NULL AND ordered
+              AND state IN ('parked', 'scheduled', 'retrying', 'available')"
+        ))?
+        .query_map(params![object.as_str(), dead.handler.as_str()], job_of)?
+        .collect::<rusqlite::Result<_>>()?;
+    let error = format!("a job before it of its object died: {}", dead.id);
+    let mut bury = connection.prepare_cached(
+        "UPDATE ensue_jobs SET state = 'dead', turn = NULL, finished_at = ?2, errors = ?3 WHERE number = ?1",
+    )?;
+    for job in waiting {
+        let one = JobError { attempt: job.attempts, at: now, error: error.clone() };
+        bury.execute(params![place(job.id.number()), now.as_microsecond(), errors_with(&job.errors, Some(one))])?;
+    }
+    Ok(())
+}
+
+/// Writes what a running job says, if it is this one's.
+pub(super) fn say_under(changing: &mut Changing<'_>, held: Held, lines: &[JobLine]) -> Result<bool, StoreError> {
+    changing.sql(|connection| {
+        let is_held = running(connection, held)?.is_some();
+        if is_held {
+            say(connection, held.id.number(), lines)?;
+        }
+        Ok(is_held)
+    })
+}
+
+fn say(connection: &Connection, number: JobNumber, lines: &[JobLine]) -> rusqlite::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let last: i64 = connection
+        .prepare_cached("SELECT coalesce(max(line), 0) FROM ensue_job_lines WHERE number = ?1")?
+        .query_row([place(number)], |row| row.get(0))?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO ensue_job_lines (number, line, attempt, at, level, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for (line, at) in lines.iter().zip(last + 1..=place(JOB_LINES_MAX)) {
+        insert.execute(params![
+            place(number),
+            at,
+            line.attempt,
+            line.at.as_microsecond(),
+            line.level.as_str(),
+            line.message
+        ])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! Jobs and rules on Postgres: two sessions at once, a held snapshot, and answers that are lost.
+
+use crate::support::Log;
+use crate::support::groups::{Engine, LEASE, name, open, until_waiting};
+use crate::support::wire::Wire;
+use ensue_core::jobs::{
+    Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobSettled, JobState, NewJob, Steer, Steered,
+};
+use ensue_core::positions::Level;
+use ensue_core::rules::{NewRule, RuleKind, Scope};
+use ensue_core::{Jobs, ObjectKey, Rules, Store, Timestamp};
+use ensue_stores::postgres::PostgresOptions;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinSet;
+
+fn job(handler: &str) -> NewJob {
+    NewJob::new(name(handler))
+}
+
+fn about(handler: &str, object: &str) -> NewJob {
+    NewJob { object: Some(ObjectKey::stored(object)), ..job(handler) }
+}
+
+fn wants(handlers: &[&str], limit: usize) -> Claim {
+    let handlers = handlers.iter().map(|handler| (name(handler), limit)).collect();
+    Claim { handlers, limit, lease: LEASE, worker: "w".into() }
+}
+
+fn held(job: &Job) -> Held {
+    Held { id: job.id, fence: job.fence }
+}
+
+fn change(job: &Job, end: JobEnd) -> JobChange {
+    JobChange::new(held(job), end)
+}
+
+fn rule(scope: &str) -> NewRule {
+    let (kind, scope) = (RuleKind::Pause, Scope::parse(scope).unwrap());
+    NewRule { kind, scope, reason: None, author: "ada".into(), expires_at: None }
+}
+
+async fn two_sessions(log: &Log) -> [Engine; 2] {
+    [open(&log.url, PostgresOptions::default()).await, open(&log.url, PostgresOptions::default()).await]
+}
+
+async fn send(store: &Engine, jobs: Vec<NewJob>) -> Vec<JobId> {
+    store.enqueue(jobs).await.unwrap().into_iter().map(|sent| sent.id).collect()
+}
+
+async fn settle(store: &Engine, job: &Job, end: JobEnd) -> JobState {
+    match store.settle_jobs(vec![change(job, end)]).await.unwrap().remove(0) {
+        JobSettled::Done { state, .. } => state,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A store whose answers can be cut.
+async fn over(wire: &Wire, log: &Log) -> Engine {
+    let url = format!("{}?schema={1}&application_name={1}&sslmode=disable", wire.url, log.schema);
+    open(&url, PostgresOptions::default()).await
+}
+
+/// Nobody has what another has, over several handlers and priorities, and none is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_sessions_never_get_the_same_job() {
+    let log = Log::new().await;
+    let stores = two_sessions(&log).await;
+    let mut sent = HashSet::new();
+    for n in 0..6_u64 {
+        let handler = ["a", "b", "c"][n as usize % 3];
+        sent.extend(send(&stores[0], vec![NewJob { priority: n / 3, ..job(handler) }; 200]).await);
+    }
+    let mut workers = JoinSet::new();
+    for n in 0..8 {
+        let store = stores[n % 2].clone();
+        workers.spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                let claimed = store.claim(wants(&["a", "b", "c"], 7)).await.unwrap();
+                if claimed.is_empty() {
+                    return taken;
+                }
+                let order: Vec<_> = claimed.iter().map(|job| (u64::MAX - job.priority, job.turn)).collect();
+                assert!(order.is_sorted(), "{order:?}");
+                taken.extend(claimed.iter().map(|job| job.id));
+                if n < 4 {
+                    let ends = claimed.iter().map(|job| change(job, JobEnd::Succeeded)).collect();
+                    let settled = store.settle_jobs(ends).await.unwrap();
+                    assert!(settled.iter().all(|one| matches!(one, JobSettled::Done { .. })), "{settled:?}");
+                }
+            }
+        });
+    }
+    let taken: Vec<JobId> = workers.join_all().await.into_iter().flatten().collect();
+    assert_eq!(taken.len(), sent.len(), "each once");
+    assert_eq!(taken.into_iter().collect::<HashSet<_>>(), sent);
+}
+
+/// H5: eight workers in two processes, ends of every kind, and a sender: at most one of a lane runs, and those that have
+/// succeeded did so in the order of their turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lane_has_one_at_work_and_keeps_its_order_whatever_ends_how() {
+    const LANES: usize = 5;
+    const EACH: usize = 30;
+    let log = Log::new().await;
+    let stores = two_sessions(&log).await;
+    let at_work: Arc<Mutex<HashSet<String>>> = Arc::default();
+    let done: Arc<Mutex<HashMap<String, Vec<u64>>>> = Arc::default();
+    let mut tasks = JoinSet::new();
+    for n in 0..2 {
+        let store = stores[n].clone();
+        tasks.spawn(async move {
+            for _ in 0..EACH / 10 {
+                let jobs = (0..LANES * 5).map(|lane| about("a", &format!("o{}", lane % LANES)));
+                store.enqueue(jobs.collect()).await.unwrap();
+            }
+        });
+    }
+    for n in 0..8 {
+        let (store, at_work, done) = (stores[n % 2].clone(), at_work.clone(), done.clone());
+        tasks.spawn(async move {
+            loop {
+                if done.lock().unwrap().values().map(Vec::len).sum::<usize>() == LANES * EACH {
+                    return;
+                }
+                store.wake_jobs(100).await.unwrap();
+                for job in store.claim(wants(&["a"], 1 + n % 3)).await.unwrap() {
+                    let lane = job.object.as_ref().unwrap().to_string();
+                    assert!(at_work.lock().unwrap().insert(lane.clone()), "two of {lane} at once");
+                    let end = match rand_of(5) {
+                        0 => JobEnd::GivenBack,
+                        1 => JobEnd::Retry { at: Timestamp::UNIX_EPOCH, error: "e".into() },
+                        2 => JobEnd::Snoozed { at: Timestamp::UNIX_EPOCH },
+                        _ => JobEnd::Succeeded,
+                    };
+                    if end == JobEnd::Succeeded {
+                        done.lock().unwrap().entry(lane.clone()).or_default().push(job.turn.unwrap());
+                    }
+                    at_work.lock().unwrap().remove(&lane);
+                    settle(&store, &job, end).await;
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    for (lane, turns) in done.lock().unwrap().iter() {
+        assert!(turns.len() == EACH && turns.is_sorted(), "{lane}: {turns:?}");
+    }
+    let counts = stores[0].job_counts().await.unwrap();
+    assert_eq!(counts, [], "nothing is stranded");
+}
+
+fn rand_of(below: u128) -> u128 {
+    rand::random::<u128>() % below
+}
+
+/// H17: a claim and a rule at once, 200 times, in two processes. What was claimed was claimed before the rule's commit: once
+/// it is acknowledged, nothing is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_claimed_after_a_rule_was_acknowledged() {
+    let log = Log::new().await;
+    let stores = two_sessions(&log).await;
+    for round in 0..200 {
+        let (scope, new) = match round % 3 {
+            0 => ("handler:a", job("a.b")),
+            1 => ("object:o", about("a.b", "o")),
+            _ => ("object:o", NewJob { ordered: false, ..about("a.b", "o") }),
+        };
+        let sent = send(&stores[0], vec![new; 3]).await;
+        let is_acknowledged = Arc::new(AtomicBool::new(false));
+        let claiming = tokio::spawn({
+            let (store, is_acknowledged) = (stores[1].clone(), is_acknowledged.clone());
+            async move {
+                let mut taken = Vec::new();
+                loop {
+                    let was_acknowledged = is_acknowledged.load(Ordering::SeqCst);
+                    let claimed = store.claim(wants(&["a.b"], 1)).await.unwrap();
+                    assert!(!was_acknowledged || claimed.is_empty(), "{claimed:?}");
+                    if was_acknowledged {
+                        return taken;
+                    }
+                    for job in claimed {
+                        // A lane's next job is freed while the rule comes.
+                        taken.push(job.id);
+                        settle(&store, &job, JobEnd::Succeeded).await;
+                    }
+                }
+            }
+        });
+        let set = stores[0].set_rule(rule(scope)).await.unwrap();
+        assert!(set.1);
+        is_acknowledged.store(true, Ordering::SeqCst);
+        let mut taken = claiming.await.unwrap();
+        let lifted = stores[round % 2].lift_rule(RuleKind::Pause, &set.0.scope, "bob").await.unwrap();
+        assert_eq!(lifted, Some(set.0));
+        while let Some(job) = stores[round % 2].claim(wants(&["a.b"], 1)).await.unwrap().pop() {
+            taken.push(job.id);
+            settle(&stores[0], &job, JobEnd::Succeeded).await;
+        }
+        assert_eq!(taken, sent, "round {round}: all of it, once, in order");
+    }
+}
+
+/// H29: exact at both ends of what a priority can be.
+#[tokio::test]
+async fn every_priority_is_exact() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let priorities = [0, u64::MAX, 1 << 63, (1 << 63) - 1, 1, u64::MAX - 1, (1 << 53) + 1, 1 << 53];
+    let jobs = priorities.map(|priority| NewJob { priority, ..job("a") });
+    send(&store, [jobs.to_vec(), jobs.to_vec()].concat()).await;
+    let taken = store.claim(wants(&["a"], 100)).await.unwrap();
+    let mut expected = [priorities, priorities].concat();
+    expected.sort_by(|a, b| b.cmp(a));
+    assert_eq!(taken.iter().map(|job| job.priority).collect::<Vec<_>>(), expected);
+    assert!(taken.chunks(2).all(|pair| pair[0].turn < pair[1].turn), "first come first served");
+    assert_eq!(store.job(taken[0].id).await.unwrap().unwrap().priority, u64::MAX);
+    assert_eq!(store.job(taken[15].id).await.unwrap().unwrap().priority, 0);
+}
+
+/// H23: with a snapshot held open, what was claimed stays in the index. A claim looks behind it, and at few rows.
+#[tokio::test]
+async fn a_held_snapshot_does_not_make_claims_look_at_what_is_gone() {
+    const ROUNDS: usize = 60;
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    log.hold("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM LOG.jobs").await;
+    for _ in 0..ROUNDS {
+        send(&store, vec![job("a"); 500]).await;
+        let claimed = store.claim(wants(&["a"], 500)).await.unwrap();
+        assert_eq!(claimed.len(), 500);
+        let ends = claimed.iter().map(|job| change(job, JobEnd::Succeeded)).collect();
+        store.settle_jobs(ends).await.unwrap();
+    }
+    // Let the store find out, if it has not yet, and look again until two looks agree.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(600) {
+        send(&store, vec![job("a")]).await;
+        let claimed = store.claim(wants(&["a"], 10)).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        settle(&store, &claimed[0], JobEnd::Succeeded).await;
+    }
+    let fetched =
+        "SELECT idx_tup_read FROM pg_stat_all_indexes WHERE schemaname = 'LOG' AND indexrelname = 'jobs_available'";
+    let mut looked_at = Vec::new();
+    for _ in 0..40 {
+        send(&store, vec![job("a")]).await;
+        let before = statistics(&log, fetched).await;
+        let claimed = store.claim(wants(&["a"], 10)).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        looked_at.push(statistics(&log, fetched).await - before);
+        settle(&store, &claimed[0], JobEnd::Succeeded).await;
+    }
+    log.let_go().await;
+    looked_at.sort_unstable();
+    let gone = (ROUNDS * 500) as i64;
+    println!("entries looked at by 40 claims behind {gone} that are gone: {looked_at:?}");
+    assert!(looked_at[20] < gone / 20, "most claims look at few: {looked_at:?}");
+}
+
+/// What the server has counted, once every session has told it.
+async fn statistics(log: &Log, sql: &str) -> i64 {
+    let mut before = -1;
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        let now = log.number(sql).await;
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
+/// What another process gives back or frees is found, wherever this one looks.
+#[tokio::test]
+async fn what_another_process_makes_available_is_found() {
+    let log = Log::new().await;
+    let [one, other] = two_sessions(&log).await;
+    let sent = send(&one, vec![job("a"), about("a", "o"), about("a", "o"), job("a")]).await;
+    let first = one.claim(wants(&["a"], 10)).await.unwrap();
+    assert_eq!(first.iter().map(|job| job.id).collect::<Vec<_>>(), [sent[0], sent[1], sent[3]]);
+    assert_eq!(other.claim(wants(&["a"], 10)).await.unwrap(), []);
+    settle(&one, &first[0], JobEnd::GivenBack).await;
+    settle(&one, &first[1], JobEnd::Succeeded).await;
+    let second = other.claim(wants(&["a"], 10)).await.unwrap();
+    assert_eq!(second.iter().map(|job| job.id).collect::<Vec<_>>(), [sent[0], sent[2]]);
+}
+
+/// The server has done it, and its answer never comes: it is not done again, and answered as it was.
+#[tokio::test]
+async fn what_was_answered_to_nobody_is_done_once() {
+    let (wire, log) = (Wire::new().await, Log::new().await);
+    let store = over(&wire, &log).await;
+    let cut = || wire.cut_next_answer.store(true, Ordering::SeqCst);
+    let was_cut = || assert!(!wire.cut_next_answer.load(Ordering::SeqCst), "the answer was swallowed");
+    let jobs = "SELECT count(*) FROM LOG.jobs";
+    // So that statements are prepared, and the next answer is that of the call.
+    let warm = send(&store, vec![job("w"); 3]).await;
+    let warmed = store.claim(wants(&["w"], 3)).await.unwrap();
+    settle(&store, &warmed[0], JobEnd::Succeeded).await;
+    store.say(held(&warmed[1]), vec![]).await.unwrap();
+    store.steer(&warm[..1], Steer::Cancel).await.unwrap();
+
+    cut();
+    let sent = send(&store, vec![job("a"), NewJob { unique_key: Some("k".into()), ..job("a") }]).await;
+    was_cut();
+    assert_eq!((sent.len(), log.number(jobs).await), (2, 5));
+
+    cut();
+    let claimed = store.claim(wants(&["a"], 2)).await.unwrap();
+    was_cut();
+    assert_eq!(claimed.iter().map(|job| (job.id, job.fence)).collect::<Vec<_>>(), [(sent[0], 1), (sent[1], 1)]);
+
+    let line = JobLine { line: 0, attempt: 1, at: Timestamp::UNIX_EPOCH, level: Level::Info, message: "once".into() };
+    cut();
+    assert!(store.say(held(&claimed[0]), vec![line.clone()]).await.unwrap());
+    was_cut();
+    assert_eq!(store.job_lines(sent[0], 0, 10).await.unwrap().len(), 1);
+
+    cut();
+    assert_eq!(settle(&store, &claimed[0], JobEnd::Succeeded).await, JobState::Succeeded);
+    was_cut();
+
+    let more = JobChange {
+        lines: vec![line.clone(), line],
+        jobs: vec![job("b"), about("b", "o")],
+        events: crate::support::on("o"),
+        ..change(&claimed[1], JobEnd::Dead { error: "no".into() })
+    };
+    cut();
+    let settled = store.settle_jobs(vec![more]).await.unwrap().remove(0);
+    was_cut();
+    let JobSettled::Done { state: JobState::Dead, events, jobs: sent_on } = settled else { panic!("{settled:?}") };
+    assert_eq!((events.len(), events[0].seq, sent_on.len(), log.number(jobs).await), (1, Some(1), 2, 7));
+    assert_eq!(store.job_lines(sent[1], 0, 10).await.unwrap().len(), 2);
+    assert_eq!(store.bounds().await.unwrap().last, 1);
+
+    cut();
+    let steered = store.steer(&[sent[1]], Steer::Retry).await.unwrap().remove(0);
+    was_cut();
+    assert!(matches!(&steered, Steered::Done(job) if job.state == JobState::Available), "{steered:?}");
+
+    store.set_rule(rule("handler:z")).await.unwrap();
+    cut();
+    let (set, is_new) = store.set_rule(rule("handler:a")).await.unwrap();
+    assert_eq!((store.rules_version().await.unwrap(), is_new, store.bounds().await.unwrap().last), (2, true, 3));
+    let lifted = store.lift_rule(RuleKind::Pause, &set.scope, "bob").await.unwrap();
+    assert_eq!(lifted, Some(set));
+}
+
+/// A settlement waits for whoever has its row, and is decided by what that one did.
+#[tokio::test]
+async fn a_settlement_behind_another_finds_its_lease_lost() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    send(&store, vec![about("a", "o"); 2]).await;
+    let taken = store.claim(wants(&["a"], 1)).await.unwrap().remove(0);
+    log.hold("UPDATE LOG.jobs SET fence = fence + 1 WHERE state = 'running'").await;
+    let settling = tokio::spawn({
+        let (store, taken) = (store.clone(), taken.clone());
+        async move { store.settle_jobs(vec![change(&taken, JobEnd::Succeeded)]).await }
+    });
+    until_waiting(&log, 1).await;
+    log.let_go().await;
+    assert_eq!(settling.await.unwrap().unwrap(), [JobSettled::LeaseLost]);
+    assert_eq!(store.job(taken.id).await.unwrap().unwrap().state, JobState::Running);
+    assert_eq!(store.claim(wants(&["a"], 1)).await.unwrap(), [], "its lane waits");
+}

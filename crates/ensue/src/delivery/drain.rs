@@ -1,0 +1,24 @@
+//! How does one wait until there is nothing to do?
+
+use crate::Ensue;
+use crate::error::Error;
+
+impl Ensue {
+    /// Waits until every handler of this process has done all there is to do now, jobs included. What waits for its time is not
+    /// waited for. For tests, and for work that is started by a timer.
+    pub async fn drain(&self) -> Result<(), Error> {
+        let (deliveries, jobs) = (self.inner().deliveries().clone(), self.inner().job_loops().clone());
+        let (Some(deliveries), Some(jobs)) = (deliveries, jobs) else { return Ok(()) };
+        loop {
+            let end = self.store().bounds().await?.last;
+            self.inner().tail.look_now();
+            deliveries.drained(end).await;
+            let ran_before = jobs.ran();
+            jobs.drained().await;
+            // Handlers and jobs may have published, and sent jobs.
+            if self.store().bounds().await?.last == end && jobs.ran() == ran_before {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What happens elsewhere?
+//!
+//! Other processes may publish, delay events, come and go; a ring for that may be lost, and an idle process asks once a
+//! second. It asks one question for all who would ask their own: the lease is renewed with it, the tail hears where the log
+//! ends, and the timer when the next delayed event is due.
+
+use super::member::Membership;
+use crate::Ensue;
+use ensue_core::{StoreError, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often is asked: a process that is gone is missed within this, after its lease has passed.
+const PULSE_EVERY: Duration = Duration::from_secs(1);
+
+/// Asks until it is dropped, for a member if there is one.
+pub(super) async fn run(bus: Ensue, member: Option<Arc<Membership>>) {
+    loop {
+        match beat(&bus, member.as_deref()).await {
+            Ok(()) => {}
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "the store does not tell what happens elsewhere; trying again"),
+        }
+        tokio::time::sleep(PULSE_EVERY).await;
+    }
+}
+
+async fn beat(bus: &Ensue, member: Option<&Membership>) -> Result<(), StoreError> {
+    let inner = bus.inner();
+    let sent = Instant::now();
+    let lease = member.and_then(Membership::to_renew);
+    let pulse = inner.opened.store.pulse(lease).await?;
+    inner.tail.hear(pulse.last, pulse.newest);
+    inner.due.send_replace(pulse.next_due.map(|due| Instant::now() + until(due, pulse.now)));
+    if pulse.rules_version != inner.gate.rules().version() {
+        bus.take_over_rules().await?;
+    }
+    match member {
+        Some(member) if lease.is_some() => member.hear(sent, pulse.renewed, pulse.now).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How long it is from one time to the other, both by the store's clock.
+pub(crate) fn until(due: Timestamp, now: Timestamp) -> Duration {
+    // One more millisecond, so that a timer that rounds down does not come too early.
+    Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO) + Duration::from_millis(1)
+}

@@ -1,0 +1,268 @@
+//! What became of an event, and how do the handlers stand?
+//!
+//! Gathers what is stored and lets the core decide (`ensue_core::handling::verdict`). Whoever only looks at a store, without
+//! running its handlers, is answered the same.
+
+use crate::Ensue;
+use crate::error::Error;
+use crate::handlers::HandlerInfo;
+use ensue_core::condition::{Condition, EventView, SubscriptionView};
+use ensue_core::handling::{Facts, Standing, Verdict, verdict};
+use ensue_core::positions::{
+    GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, SlotState, Start, SubscriptionState, slot_of,
+};
+use ensue_core::retention::Bounds;
+use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp, Topic};
+
+/// How many lanes of one object are looked at: more handlers than anybody has.
+const LANES_MAX: usize = 10_000;
+/// How many lanes of a handler are counted.
+const STUCK_COUNTED_MAX: usize = 1_000;
+
+/// What became of an event, for one handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryReport {
+    /// The handler's key.
+    pub handler: GroupName,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What else is to be said.
+    pub note: Option<String>,
+}
+
+/// How a handler stands, whoever runs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerReport {
+    /// Its key.
+    pub key: GroupName,
+    /// The dotted key it is bound to, if it is bound to one.
+    pub on: Option<Topic>,
+    /// The condition it is bound to, if it is bound to one.
+    pub condition: Option<String>,
+    /// `s.params` of its condition.
+    pub params: Json,
+    /// How it is run, if it is bound in this process.
+    pub here: Option<HandlerInfo>,
+    /// Its place in the log, if it has ever been started.
+    pub group: Option<GroupState>,
+    /// How many events it has not come to.
+    pub lag: u64,
+    /// How many lanes wait for somebody; counted up to 1,000.
+    pub held: u64,
+    /// Does a process have it right now?
+    pub is_served: bool,
+}
+
+impl Ensue {
+    /// What became of an event, for every handler, by key; none if there is no such event in the log.
+    pub async fn deliveries(&self, seq: Seq) -> Result<Option<Vec<DeliveryReport>>, Error> {
+        self.deliveries_to(seq, None).await
+    }
+
+    /// What became of an event, for these handlers or for all.
+    pub(super) async fn deliveries_to(
+        &self,
+        seq: Seq,
+        handlers: Option<&[GroupName]>,
+    ) -> Result<Option<Vec<DeliveryReport>>, Error> {
+        let store = self.store();
+        let Some(event) = self.event(seq).await? else { return Ok(None) };
+        let now = store.now().await?;
+        let of_object = match &event.object {
+            Some(object) => store.lanes(LaneQuery::Object(object.clone()), LANES_MAX).await?,
+            None => Vec::new(),
+        };
+        let groups = match handlers {
+            None => store.groups().await?,
+            Some(handlers) => {
+                let mut groups = Vec::with_capacity(handlers.len());
+                for handler in handlers {
+                    groups.extend(store.group(handler).await?);
+                }
+                groups
+            }
+        };
+        let mut found = Vec::new();
+        for group in handlers_of(groups) {
+            let alone =
+                store.lanes(LaneQuery::One(group.name.clone(), LaneKey::Event(seq)), 1).await?.into_iter().next();
+            let lane = alone.or_else(|| of_object.iter().find(|row| row.group == group.name).cloned());
+            let subscription = store.subscriptions(&group.name, None, 1).await?.into_iter().next();
+            found.push((group, lane, subscription));
+        }
+        // Read last: a record that is newer than a lane tells more; a lane newer than the record would be taken for the end.
+        let recorded = store.deliveries(seq).await?;
+        let mut reports = Vec::with_capacity(found.len());
+        for (group, lane, subscription) in found {
+            let slot = slot_of(event.object.as_ref(), seq, u16::try_from(group.slots.len()).unwrap_or(1));
+            let Some(slot) = group.slots.iter().find(|state| state.slot == slot) else { continue };
+            let wanted = is_wanted(&event, subscription.as_ref());
+            let start = self.start_of(&group.name);
+            let facts = Facts {
+                seq,
+                is_wanted: wanted == Ok(true),
+                is_before_start: is_before_start(&event, &group, subscription.as_ref(), start),
+                cursor: done_to(slot, seq),
+                lane: lane.as_ref().map(|row| &row.lane),
+                recorded: recorded.iter().find(|delivery| delivery.group == group.name),
+            };
+            let verdict = verdict(&facts);
+            let note = note(&verdict, lane.as_ref(), wanted.err(), start, is_served(slot, now));
+            reports.push(DeliveryReport { handler: group.name, verdict, note });
+        }
+        Ok(Some(reports))
+    }
+
+    /// Every handler: those bound in this process, and those that only the store remembers; by key.
+    pub async fn handler_reports(&self) -> Result<Vec<HandlerReport>, Error> {
+        self.handler_reports_after(None, usize::MAX).await
+    }
+
+    /// The same page by page: at most `limit` handlers after the one of this key.
+    pub async fn handler_reports_after(
+        &self,
+        after: Option<&GroupName>,
+        limit: usize,
+    ) -> Result<Vec<HandlerReport>, Error> {
+        let store = self.store();
+        let (now, bounds) = (store.now().await?, store.bounds().await?);
+        let mut here = self.handlers();
+        here.retain(|info| after.is_none_or(|after| info.key > *after));
+        let mut keys: Vec<(GroupName, Option<GroupState>)> = Vec::new();
+        for group in store.groups_after(Some(GroupKind::Handler), after, limit).await? {
+            keys.push((group.name.clone(), Some(group)));
+        }
+        let only_here = here.iter().filter(|info| !keys.iter().any(|(key, _)| *key == info.key));
+        let only_here: Vec<_> = only_here.map(|info| (info.key.clone(), None)).collect();
+        keys.extend(only_here);
+        keys.sort_by(|(one, _), (other, _)| one.cmp(other));
+        keys.truncate(limit);
+        let mut reports = Vec::with_capacity(keys.len());
+        for (key, group) in keys {
+            let bound = here.iter().find(|info| info.key == key).cloned();
+            match (group, bound) {
+                (Some(group), bound) => reports.push(report(self, group, bound, now, bounds).await?),
+                (None, Some(info)) => reports.push(not_started(info)),
+                (None, None) => {}
+            }
+        }
+        Ok(reports)
+    }
+
+    /// Where a handler of this process begins when it is new.
+    fn start_of(&self, key: &GroupName) -> Option<Start> {
+        self.inner().handlers.bound().iter().find(|spec| spec.key == *key).map(|spec| spec.start)
+    }
+}
+
+/// A handler of this process that has no place in the log yet.
+fn not_started(info: HandlerInfo) -> HandlerReport {
+    HandlerReport {
+        key: info.key.clone(),
+        on: info.on.clone(),
+        condition: info.condition.clone(),
+        params: info.params.clone(),
+        here: Some(info),
+        group: None,
+        lag: 0,
+        held: 0,
+        is_served: false,
+    }
+}
+
+fn handlers_of(groups: Vec<GroupState>) -> impl Iterator<Item = GroupState> {
+    groups.into_iter().filter(|group| group.kind == GroupKind::Handler)
+}
+
+/// How far a slot is, as an event at this place sees it: one that is passed over when a range is run again is done.
+fn done_to(slot: &SlotState, seq: Seq) -> Seq {
+    let skips = slot.replay.filter(|replay| replay.skips(seq));
+    skips.map_or(slot.cursor, |replay| replay.resume.max(slot.cursor))
+}
+
+fn is_served(slot: &SlotState, now: Timestamp) -> bool {
+    slot.owner.as_ref().is_some_and(|owner| owner.lease_until > now)
+}
+
+async fn report(
+    bus: &Ensue,
+    group: GroupState,
+    here: Option<HandlerInfo>,
+    now: Timestamp,
+    bounds: Bounds,
+) -> Result<HandlerReport, StoreError> {
+    let store = bus.store();
+    let subscription = store.subscriptions(&group.name, None, 1).await?.into_iter().next();
+    let (on, condition, params) = match subscription {
+        Some(subscription) => (subscription.topic, subscription.condition, subscription.params),
+        None => (None, None, Json::empty_object()),
+    };
+    let stuck = LaneQuery::Stuck { group: Some(group.name.clone()) };
+    Ok(HandlerReport {
+        key: group.name.clone(),
+        on,
+        condition,
+        params,
+        here,
+        lag: group.lag(bounds),
+        held: store.lanes(stuck, STUCK_COUNTED_MAX).await?.len() as u64,
+        is_served: group.slots.iter().any(|slot| is_served(slot, now)),
+        group: Some(group),
+    })
+}
+
+/// Does a handler want the event, as it is now? The error says why that has no answer.
+pub(crate) fn is_wanted(event: &Event, subscription: Option<&SubscriptionState>) -> Result<bool, String> {
+    let Some(subscription) = subscription else { return Ok(false) };
+    if let Some(to) = event.to {
+        return Ok(to == subscription.id);
+    }
+    if subscription.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
+        return Ok(false);
+    }
+    let Some(source) = &subscription.condition else { return Ok(true) };
+    let condition = Condition::parse(source).map_err(|invalid| invalid.to_string())?;
+    let view = SubscriptionView::new(subscription.id, subscription.group.as_str(), &subscription.params);
+    condition.matches(&EventView::new(event), &view).map_err(|failure| failure.to_string())
+}
+
+fn is_before_start(
+    event: &Event,
+    group: &GroupState,
+    subscription: Option<&SubscriptionState>,
+    start: Option<Start>,
+) -> bool {
+    match start {
+        Some(Start::Beginning) => false,
+        Some(Start::After(seq)) => event.seq <= seq,
+        // A subscription that was changed later was made later; the group was not.
+        Some(Start::Now) | None => {
+            event.recorded_at <= group.created_at
+                && subscription.is_none_or(|subscription| event.seq <= subscription.created_after)
+        }
+    }
+}
+
+fn note(
+    verdict: &Verdict,
+    lane: Option<&LaneRow>,
+    condition_error: Option<String>,
+    start: Option<Start>,
+    is_served: bool,
+) -> Option<String> {
+    if let Some(ask) = lane.and_then(|row| row.ask) {
+        return Some(format!("somebody has asked to {} it", ask.as_str()));
+    }
+    match (verdict.standing, verdict.behind, condition_error) {
+        (Standing::NotMatched, _, Some(error)) => Some(format!("its condition fails on this event: {error}")),
+        (Standing::BeforeStart, ..) if start.is_none() => {
+            Some("it was in the log before the handler was made; if that began at the beginning, it is done".into())
+        }
+        (Standing::Dead, Some(behind), _) => Some(format!("its object was given up at event {behind}")),
+        (Standing::Pending, Some(behind), _) => Some(format!("it waits for event {behind} of the same object")),
+        (Standing::Pending | Standing::Waiting | Standing::Retrying | Standing::Running, ..) if !is_served => {
+            Some("no process runs this handler now".into())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,152 @@
+//! How is one attempt at a job run?
+
+use super::running::Hearing;
+use super::served::Served;
+use crate::Ensue;
+use crate::delivery::first_turn::{FirstTurn, first_turn};
+use crate::handlers::{Context, ContextParts, Settlement, Work};
+use ensue_core::handling::{Ended, after_attempt};
+use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine, notices};
+use ensue_core::positions::LogLine;
+use ensue_core::{Event, EventId, Timestamp, Topic};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// An attempt that has ended.
+pub(super) struct Over {
+    pub job: Job,
+    how: How,
+}
+
+enum How {
+    /// Like this, and that is to be written.
+    Ended { served: Arc<Served>, ended: Ended, settlement: Settlement },
+    /// It was given back without having been started.
+    GivenBack,
+    /// Nothing is to be written: somebody else has the job.
+    Lost,
+}
+
+impl Over {
+    fn new(served: Arc<Served>, job: Job, context: &Context, ended: Ended) -> Self {
+        let settlement = context.take();
+        Self { job, how: How::Ended { served, ended, settlement } }
+    }
+
+    /// A job that was not started.
+    pub fn given_back(job: Job) -> Self {
+        Self { job, how: How::GivenBack }
+    }
+
+    /// What is to be written of it at this time by the store's clock.
+    pub fn change(self, now: Timestamp) -> Option<JobChange> {
+        let Self { job, how } = self;
+        let held = Held { id: job.id, fence: job.fence };
+        match how {
+            How::Lost => None,
+            How::GivenBack => Some(JobChange::new(held, JobEnd::GivenBack)),
+            // What has settled in its own transaction is written already.
+            How::Ended { settlement, .. } if settlement.settled => None,
+            How::Ended { served, ended, settlement } => Some(change_of(&served, &job, held, ended, settlement, now)),
+        }
+    }
+}
+
+fn change_of(
+    served: &Served,
+    job: &Job,
+    held: Held,
+    ended: Ended,
+    settlement: Settlement,
+    now: Timestamp,
+) -> JobChange {
+    let (options, attempt) = (&served.options, job.attempts);
+    let retry = options.retry.limited_to(job.attempts_max);
+    let succeeded = ended == Ended::Done;
+    let end = JobEnd::of(after_attempt(ended, attempt, &retry, options.on_exhausted, now, rand::random()));
+    let mut change = JobChange::new(held, end);
+    if succeeded {
+        (change.events, change.jobs) = (settlement.events, settlement.jobs);
+    }
+    if !succeeded || options.logs_always {
+        let line = |LogLine { at, level, message, .. }| JobLine { line: 0, attempt, at, level, message };
+        change.lines = settlement.lines.into_iter().map(line).collect();
+    }
+    if let JobEnd::Dead { error } = &change.end {
+        change.events.extend(notices::job_dead(job, error));
+    }
+    change
+}
+
+/// What came of wanting to start.
+pub(super) enum Start {
+    /// A rule holds it.
+    Held(Box<Job>),
+    Begun(Begun),
+}
+
+pub(super) enum Begun {
+    Ended(Box<Over>),
+    Waits(Pin<Box<dyn Future<Output = Over> + Send>>),
+}
+
+/// What a handler sees of a job: an event on the topic of what it follows from, or of its own key.
+pub(crate) fn event_of(job: &Job) -> Event {
+    let cause = job.cause.as_ref();
+    Event {
+        seq: cause.map_or(0, |cause| cause.seq),
+        prev: cause.and_then(|cause| cause.prev),
+        id: cause.map_or(EventId(job.id.0), |cause| cause.id),
+        topic: cause.map_or_else(|| Topic::stored(job.handler.as_str()), |cause| cause.topic.clone()),
+        object: job.object.clone(),
+        payload: job.payload.clone(),
+        metadata: job.metadata.clone(),
+        occurred_at: job.enqueued_at,
+        recorded_at: job.enqueued_at,
+        to: None,
+    }
+}
+
+/// Begins an attempt, unless a rule holds it.
+pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: Hearing) -> Start {
+    let event = Arc::new(event_of(&job));
+    let Hearing { cancelled, lost } = hearing;
+    let context = Context::new(ContextParts {
+        group: job.handler.clone(),
+        fence: job.fence,
+        seq: event.seq,
+        attempt: job.attempts,
+        redriven: job.redriven,
+        timeout: served.options.timeout,
+        cancelled,
+        states: bus.inner().states.clone(),
+        work: Work::Job(Held { id: job.id, fence: job.fence }),
+    });
+    let inside = bus.inner().gate.enter();
+    if inside.held_by(&job.handler, job.object.as_ref()).is_some() {
+        return Start::Held(Box::new(job));
+    }
+    let run = served.code.run(vec![event], context.clone());
+    let timeout = served.options.timeout.filter(|_| !served.ends_itself);
+    let first = first_turn(run, timeout).await;
+    drop(inside);
+    let served = served.clone();
+    match first {
+        FirstTurn::Ended(ended) => Start::Begun(Begun::Ended(Box::new(Over::new(served, job, &context, ended)))),
+        FirstTurn::Waits(rest) => Start::Begun(Begun::Waits(Box::pin(async move {
+            tokio::select! {
+                ended = rest => Over::new(served, job, &context, ended),
+                () = is_lost(lost) => Over { job, how: How::Lost },
+            }
+        }))),
+    }
+}
+
+async fn is_lost(mut lost: watch::Receiver<bool>) {
+    if lost.wait_for(|lost| *lost).await.is_err() {
+        // Nobody looks after it any more: it has ended.
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,92 @@
+//! Whose time has come, and whose worker has vanished?
+
+use crate::Ensue;
+use crate::delivery::until;
+use ensue_core::StoreError;
+use ensue_core::jobs::{Held, Job, JobChange, JobEnd, lifecycle, notices};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How many jobs are let go on, or taken from workers that have vanished, in one commit.
+const BATCH: usize = 500;
+/// The longest wait between two looks: another process may have sent something meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same, where no other process can.
+const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
+/// How long to wait after something went wrong.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Rung when something may be due before the clock looks next.
+#[derive(Default)]
+pub(crate) struct Sooner(Notify);
+
+impl Sooner {
+    pub fn ring(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Looks until it is dropped.
+pub(crate) async fn run(bus: Ensue) {
+    loop {
+        let wait = match look(&bus).await {
+            Ok(wait) => wait,
+            Err(StoreError::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "jobs that are due cannot go on; trying again");
+                AGAIN_AFTER
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = bus.inner().jobs.sooner.0.notified() => {}
+        }
+    }
+}
+
+/// Lets everything go on whose time has come; answers how long it is to the next look.
+pub(crate) async fn look(bus: &Ensue) -> Result<Duration, StoreError> {
+    let began = Instant::now();
+    bus.expire_rules().await?;
+    let next_due = loop {
+        let woken = bus.store().wake_jobs(BATCH).await?;
+        if woken.count > 0 {
+            bus.inner().jobs.ring();
+        }
+        let vanished = woken.expired.len();
+        take_from_vanished(bus, woken.expired).await?;
+        if woken.count < BATCH && vanished < BATCH {
+            break woken.next_due;
+        }
+    };
+    let alone = bus.store().handler_slots() == 1;
+    let longest = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
+    let next_due = next_due.into_iter().chain(bus.inner().gate.rules().next_expiry()).min();
+    match next_due {
+        // By the store's clock, which is not ours.
+        Some(due) => Ok(until(due, bus.store().now().await?).min(longest)),
+        None => Ok(longest.saturating_sub(began.elapsed())),
+    }
+}
+
+async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreError> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let now = bus.store().now().await?;
+    let changes = jobs.iter().map(|job| {
+        let worker = job.worker.as_deref().unwrap_or("unknown");
+        let end = lifecycle::expired(job.attempts, job.attempts_max, worker, now);
+        tracing::warn!(job = %job.id, handler = %job.handler, worker, "a worker has vanished with a job");
+        let mut change = JobChange::new(Held { id: job.id, fence: job.fence }, end);
+        if let JobEnd::Dead { error } = &change.end {
+            change.events.extend(notices::job_dead(job, error));
+        }
+        change
+    });
+    bus.settle_jobs(changes.collect()).await?;
+    // Those that are tried again are due now.
+    bus.inner().jobs.sooner.ring();
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! How is work sent to a handler, run once, and followed?
+//!
+//! | question | file |
+//! |---|---|
+//! | How is a job sent? | `emit.rs` |
+//! | Which jobs can this process run, and how? | `served.rs` |
+//! | Who runs them? | `pool.rs`, `attempt.rs` |
+//! | Which run here now, and may they go on? | `running.rs` |
+//! | Whose time has come, and whose worker has vanished? | `clock.rs` |
+//! | How do workers elsewhere get jobs? | `elsewhere.rs`, and where they have hung up `unheard.rs` |
+//! | How are jobs found, called off and brought back? | `steering.rs` |
+//! | What is told of a job to whoever looks at it? | `seen.rs` |
+
+mod attempt;
+mod clock;
+mod elsewhere;
+mod emit;
+mod pool;
+mod running;
+mod seen;
+mod served;
+mod steering;
+mod unheard;
+
+pub use ensue_core::jobs::{
+    Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
+    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Server, Steer, Steered, Woken, lifecycle,
+    notices,
+};
+
+pub use elsewhere::{ClaimToken, ClaimedJob, JobOutcome};
+pub use emit::Emit;
+pub use pool::WORKERS;
+pub use seen::{SeenJob, SeenPage};
+pub use served::JobOptions;
+pub use steering::{Bulk, BulkFilter};
+
+pub(crate) use clock::Sooner;
+pub(crate) use running::RunningJobs;
+pub(crate) use seen::Around;
+
+use crate::Ensue;
+use crate::delivery::Deliveries;
+use crate::error::Error;
+use ensue_core::{GroupName, StoreError};
+use pool::{Pool, Rest, Wires};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// What a bus knows of jobs while it lives.
+pub(crate) struct JobsHere {
+    /// Rung when a job may have become available. A lost ring costs latency, never a job.
+    bell: Notify,
+    /// The same, for workers elsewhere that wait.
+    pub waiting: watch::Sender<u64>,
+    pub sooner: Sooner,
+    pub running: Arc<RunningJobs>,
+    workers: AtomicUsize,
+}
+
+impl Default for JobsHere {
+    fn default() -> Self {
+        Self {
+            bell: Notify::new(),
+            waiting: watch::Sender::new(0),
+            sooner: Sooner::default(),
+            running: Arc::default(),
+            workers: AtomicUsize::new(WORKERS),
+        }
+    }
+}
+
+impl JobsHere {
+    pub fn ring(&self) {
+        self.bell.notify_one();
+        self.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
+    }
+
+    async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything that runs jobs in this process.
+pub(crate) struct JobLoops {
+    stop: watch::Sender<bool>,
+    looks: watch::Sender<u64>,
+    rest: watch::Receiver<Rest>,
+    pool: Mutex<Option<JoinHandle<()>>>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+/// How long it is known that this process runs jobs of its handlers, unless it says so again.
+const SERVED_FOR: Duration = Duration::from_secs(30);
+
+impl JobLoops {
+    pub fn start(bus: &Ensue, deliveries: Arc<Deliveries>) -> Self {
+        let served = served::all(&bus.inner().handlers);
+        let keys: Vec<GroupName> = served.keys().cloned().collect();
+        let stop = watch::Sender::new(false);
+        let (rest_sender, rest) = watch::channel(Rest::default());
+        let looks = watch::Sender::new(0);
+        let worker = format!("{}", bus.inner().member);
+        let mut loops = vec![
+            tokio::spawn(clock::run(bus.clone())),
+            tokio::spawn(bus.inner().jobs.running.clone().keep(bus.store().clone())),
+        ];
+        let pool = (!keys.is_empty()).then(|| {
+            loops.push(tokio::spawn(say_served(bus.clone(), keys)));
+            let wires = Wires { stop: stop.subscribe(), rest: rest_sender, looks: looks.subscribe() };
+            let pool = Pool::new(bus.clone(), deliveries, served, worker, wires);
+            tokio::spawn(pool.run())
+        });
+        Self { stop, looks, rest, pool: Mutex::new(pool), loops }
+    }
+
+    /// How many attempts have ended.
+    pub fn ran(&self) -> u64 {
+        self.rest.borrow().ran
+    }
+
+    /// Comes back when everything there is to do is done.
+    pub async fn drained(&self) {
+        if self.pool.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return;
+        }
+        self.looks.send_modify(|looks| *looks += 1);
+        let wanted = *self.looks.borrow();
+        let mut rest = self.rest.clone();
+        // A pool that has ended does nothing more.
+        let _idle_or_ended = rest.wait_for(|rest| rest.idle && rest.looks >= wanted).await;
+    }
+
+    /// Starts nothing more, tells what runs to end and lets it, within this time.
+    pub async fn shutdown(&self, bus: &Ensue, wait_max: Duration) {
+        self.stop.send_replace(true);
+        bus.inner().jobs.running.cancel_all();
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut pool) = pool
+            && tokio::time::timeout(wait_max, &mut pool).await.is_err()
+        {
+            tracing::warn!("jobs did not end in time: they are run again when their leases have passed");
+            pool.abort();
+        }
+        self.end();
+    }
+
+    pub fn end(&self) {
+        self.loops.iter().for_each(JoinHandle::abort);
+        if let Some(pool) = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            pool.abort();
+        }
+    }
+}
+
+impl Drop for JobLoops {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Says again and again which jobs this process runs.
+async fn say_served(bus: Ensue, keys: Vec<GroupName>) {
+    let lease = jiff::SignedDuration::try_from(SERVED_FOR).unwrap_or(jiff::SignedDuration::MAX);
+    loop {
+        match bus.store().serve_jobs(&keys, lease).await {
+            Ok(()) => {}
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "which jobs are run here cannot be noted; trying again"),
+        }
+        tokio::time::sleep(SERVED_FOR / 3).await;
+    }
+}
+
+impl Ensue {
+    /// Sends a job to a handler: answered when it is on disk.
+    pub async fn emit(&self, job: Emit) -> Result<Enqueued, Error> {
+        Ok(self.emit_all(vec![job]).await?[0])
+    }
+
+    /// Sends jobs, all or none, in this order.
+    pub async fn emit_all(&self, jobs: Vec<Emit>) -> Result<Vec<Enqueued>, Error> {
+        let jobs = jobs.into_iter().map(|job| self.checked_job(job)).collect::<Result<Vec<NewJob>, _>>()?;
+        let sent = self.store().enqueue(jobs).await?;
+        self.inner().jobs_sent(&sent);
+        Ok(sent)
+    }
+
+    /// A job as its handler would have it, if this process knows the handler.
+    pub(crate) fn checked_job(&self, job: Emit) -> Result<NewJob, ensue_core::Invalid> {
+        job.check(|handler| self.inner().handlers.job_defaults(handler))
+    }
+
+    /// How many jobs run at once in this process; [`WORKERS`] unless told. May be changed while the bus runs.
+    pub fn set_workers(&self, workers: usize) {
+        self.inner().jobs.workers.store(workers.max(1), Ordering::Relaxed);
+        self.inner().jobs.ring();
+    }
+
+    /// Writes how attempts ended, and wakes whoever follows from it.
+    pub(crate) async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        let waits = changes.iter().any(|change| change.end.not_before().is_some());
+        let answers = self.store().settle_jobs(changes).await?;
+        let inner = self.inner();
+        for answer in &answers {
+            if let JobSettled::Done { events, jobs, .. } = answer {
+                inner.announce(events);
+                inner.jobs_sent(jobs);
+            }
+        }
+        if waits {
+            inner.jobs.sooner.ring();
+        }
+        // A lane may have turned.
+        inner.jobs.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
+        Ok(answers)
+    }
+}
+
+impl crate::bus::Inner {
+    /// Wakes who waits for these jobs.
+    pub fn jobs_sent(&self, sent: &[Enqueued]) {
+        if sent.iter().any(|job| job.is_new && job.state == JobState::Scheduled) {
+            self.jobs.sooner.ring();
+        }
+        if sent.iter().any(|job| job.is_new && job.state == JobState::Available) {
+            self.jobs.ring();
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Who runs the jobs of this process?
+//!
+//! One task claims, starts and settles; what is not done at once becomes a task of its own. It claims as many jobs as it
+//! has workers that are free, and more when jobs turn out to be short, so that a commit is shared by many.
+
+use super::attempt::{self, Begun, Over, Start};
+use super::served::Served;
+use crate::Ensue;
+use crate::delivery::Deliveries;
+use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
+use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobSettled};
+use ensue_core::{GroupName, StoreError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How many jobs run at once in one process, unless told.
+pub const WORKERS: usize = 16;
+/// The most that are claimed ahead of those that run.
+const AHEAD_MAX: usize = 256;
+/// Jobs of which so many were done in this time are short.
+const SHORT: Duration = Duration::from_millis(5);
+/// How often is looked for jobs of which nobody in this process has heard.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same, where no other process can send any.
+const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
+/// How long to wait after something went wrong.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Is there nothing left to do, as of this look?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rest {
+    pub looks: u64,
+    pub idle: bool,
+    /// How many attempts have ended.
+    pub ran: u64,
+}
+
+/// What a pool is told, and tells.
+pub(crate) struct Wires {
+    pub stop: watch::Receiver<bool>,
+    pub rest: watch::Sender<Rest>,
+    /// Counts up when somebody wants it to look whether there is something to do.
+    pub looks: watch::Receiver<u64>,
+}
+
+pub(crate) struct Pool {
+    bus: Ensue,
+    deliveries: Arc<Deliveries>,
+    served: HashMap<GroupName, Arc<Served>>,
+    /// In the order in which they are asked for, turned with each claim.
+    keys: VecDeque<GroupName>,
+    worker: String,
+    running: JoinSet<Over>,
+    /// Claimed, and not started.
+    queue: VecDeque<(Job, super::running::Hearing)>,
+    /// How many of each handler are queued or run.
+    busy: HashMap<GroupName, usize>,
+    /// How many of each handler run.
+    at_work: HashMap<GroupName, usize>,
+    finished: Vec<Over>,
+    /// What is to be written of them.
+    to_write: Vec<JobChange>,
+    /// How many are claimed ahead.
+    ahead: usize,
+    maybe_more: bool,
+    ran: u64,
+    wires: Wires,
+}
+
+impl Pool {
+    pub fn new(
+        bus: Ensue,
+        deliveries: Arc<Deliveries>,
+        served: HashMap<GroupName, Arc<Served>>,
+        worker: String,
+        wires: Wires,
+    ) -> Self {
+        let mut keys: Vec<GroupName> = served.keys().cloned().collect();
+        keys.sort();
+        Self {
+            bus,
+            deliveries,
+            keys: keys.into(),
+            served,
+            worker,
+            running: JoinSet::new(),
+            queue: VecDeque::new(),
+            busy: HashMap::new(),
+            at_work: HashMap::new(),
+            finished: Vec::new(),
+            to_write: Vec::new(),
+            ahead: 0,
+            maybe_more: true,
+            ran: 0,
+            wires,
+        }
+    }
+
+    /// Works until it is told to stop, and what runs has ended.
+    pub async fn run(mut self) {
+        loop {
+            match self.work().await {
+                Ok(()) | Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "jobs cannot be claimed or settled right now; trying again");
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                    self.maybe_more = true;
+                }
+            }
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), StoreError> {
+        let mut rules = self.bus.inner().gate.watch();
+        let alone = self.bus.store().handler_slots() == 1;
+        let look_every = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
+        loop {
+            let looks = *self.wires.looks.borrow_and_update();
+            let stopping = *self.wires.stop.borrow();
+            if stopping {
+                self.give_back_queued();
+            }
+            self.start_queued().await;
+            self.settle().await?;
+            if stopping && self.running.is_empty() && self.is_written() {
+                return Ok(());
+            }
+            if !stopping && self.maybe_more && self.claim().await? {
+                continue;
+            }
+            let idle = self.running.is_empty() && self.queue.is_empty() && self.is_written() && !self.maybe_more;
+            self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
+            let bus = self.bus.clone();
+            tokio::select! {
+                Some(ended) = self.running.join_next() => self.take_ended(ended),
+                () = bus.inner().jobs.rung() => self.maybe_more = true,
+                Ok(()) = rules.changed() => self.maybe_more = true,
+                Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
+                Ok(()) = self.wires.stop.changed() => {}
+                () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
+            }
+            while let Some(ended) = self.running.try_join_next() {
+                self.take_ended(ended);
+            }
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.finished.is_empty() && self.to_write.is_empty()
+    }
+
+    fn take_ended(&mut self, ended: Result<Over, tokio::task::JoinError>) {
+        // A task that was ended with its runtime says nothing; its lease passes.
+        if let Ok(over) = ended {
+            if let Some(at_work) = self.at_work.get_mut(&over.job.handler) {
+                *at_work = at_work.saturating_sub(1);
+            }
+            self.conclude(over);
+        }
+    }
+
+    /// Claims what can be run; was there any?
+    async fn claim(&mut self) -> Result<bool, StoreError> {
+        let workers = self.bus.inner().jobs.workers();
+        let taken = self.running.len() + self.queue.len();
+        let limit = (workers + self.ahead).saturating_sub(taken).min(JOBS_MAX);
+        let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
+        if limit == 0 || asked.is_empty() || self.running.len() >= workers {
+            self.maybe_more = false;
+            return Ok(false);
+        }
+        let is_all = asked.len() == self.keys.len();
+        self.keys.rotate_left(asked.len().min(self.keys.len()));
+        let sent = Instant::now();
+        let claim = Claim { handlers: asked, limit, lease: super::running::lease(), worker: self.worker.clone() };
+        let jobs = self.bus.store().claim(claim).await?;
+        // With fewer than were asked for there is nothing left, unless some handlers were not asked.
+        self.maybe_more = jobs.len() >= limit || !is_all;
+        let any = !jobs.is_empty();
+        for job in jobs {
+            *self.busy.entry(job.handler.clone()).or_default() += 1;
+            let held = Held { id: job.id, fence: job.fence };
+            let hearing = self.bus.inner().jobs.running.add(held, sent);
+            self.queue.push_back((job, hearing));
+        }
+        Ok(any)
+    }
+
+    /// Handlers that can run more, and how many more.
+    fn free_handlers(&self, workers: usize) -> impl Iterator<Item = (GroupName, usize)> {
+        let ahead = self.ahead;
+        self.keys.iter().filter_map(move |key| {
+            let most = self.served.get(key)?.options.concurrency.unwrap_or(workers) + ahead;
+            let busy = self.busy.get(key).copied().unwrap_or(0);
+            (busy < most).then(|| (key.clone(), most - busy))
+        })
+    }
+
+    /// Starts what is queued, as far as there are workers.
+    async fn start_queued(&mut self) {
+        let began = Instant::now();
+        let (mut done_at_once, workers) = (0, self.bus.inner().jobs.workers());
+        let mut waiting = VecDeque::new();
+        while self.running.len() < workers {
+            let Some((job, hearing)) = self.queue.pop_front() else { break };
+            let Some(served) = self.served.get(&job.handler).cloned() else { continue };
+            let most = served.options.concurrency.unwrap_or(workers);
+            if self.at_work.get(&job.handler).copied().unwrap_or(0) >= most {
+                waiting.push_back((job, hearing));
+                continue;
+            }
+            let (id, handler) = (job.id, job.handler.clone());
+            if !self.deliveries.may_start() {
+                // Nobody would wait for this process any more before a rule is said to hold.
+                self.give_back(job);
+                continue;
+            }
+            if !self.bus.inner().jobs.running.may_start(id) {
+                // Its lease has passed, or will before anything could be written: it is somebody else's.
+                self.forget(id, &handler);
+                continue;
+            }
+            match attempt::begin(&self.bus, &served, job, hearing).await {
+                Start::Held(job) => self.give_back(*job),
+                Start::Begun(Begun::Ended(ended)) => {
+                    done_at_once += 1;
+                    self.conclude(*ended);
+                }
+                Start::Begun(Begun::Waits(rest)) => {
+                    *self.at_work.entry(handler).or_default() += 1;
+                    self.running.spawn(rest);
+                }
+            }
+        }
+        while let Some(back) = waiting.pop_back() {
+            self.queue.push_front(back);
+        }
+        // Short jobs share their commits with many others.
+        self.ahead = match done_at_once {
+            0 => self.ahead / 2,
+            _ if began.elapsed() < SHORT => (self.ahead * 2).clamp(workers, AHEAD_MAX),
+            _ => self.ahead,
+        };
+    }
+
+    /// Notes that an attempt has ended.
+    fn conclude(&mut self, over: Over) {
+        self.forget(over.job.id, &over.job.handler);
+        self.ran += 1;
+        self.finished.push(over);
+    }
+
+    fn forget(&mut self, id: JobId, handler: &GroupName) {
+        self.bus.inner().jobs.running.remove(id);
+        if let Some(busy) = self.busy.get_mut(handler) {
+            *busy = busy.saturating_sub(1);
+        }
+    }
+
+    fn give_back(&mut self, job: Job) {
+        self.forget(job.id, &job.handler);
+        self.finished.push(Over::given_back(job));
+    }
+
+    fn give_back_queued(&mut self) {
+        while let Some((job, _)) = self.queue.pop_front() {
+            self.give_back(job);
+        }
+    }
+
+    /// Writes what has ended, in one commit.
+    async fn settle(&mut self) -> Result<(), StoreError> {
+        if !self.finished.is_empty() {
+            let now = self.deliveries.now().await?;
+            self.to_write.extend(self.finished.drain(..).filter_map(|over| over.change(now)));
+        }
+        while !self.to_write.is_empty() {
+            let count = self.to_write.len().min(JOBS_MAX);
+            // Kept until the answer is there: what could not be written is written again, under its fence.
+            let answers = self.bus.settle_jobs(self.to_write[..count].to_vec()).await?;
+            let written: Vec<JobChange> = self.to_write.drain(..count).collect();
+            for (change, answer) in written.into_iter().zip(answers) {
+                if let JobSettled::Refused(error) = answer {
+                    // What it wanted to publish or send is not taken: that is a failure of the attempt.
+                    let error = format!("what it published or sent was refused: {error}");
+                    self.to_write.push(JobChange::new(change.held, JobEnd::Dead { error }));
+                }
+            }
+            // A lane may have turned.
+            self.maybe_more = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! A paused or blocked handler starts nothing after the rule was acknowledged, and everything goes on when it is lifted.
+
+use crate::support::{LONG, Seen, noting, rule, sent, until, until_state, with};
+use ensue::jobs::JobState;
+use ensue::rules::{NewRule, RuleKind};
+use ensue::{Context, Emit, Ensue, Event, NewEvent, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_paused_handler_of_events_stands_still_and_goes_on_where_it_was() {
+    let bus = Ensue::memory().await.unwrap();
+    let seen = Seen::default();
+    let noted = seen.clone();
+    bus.on("t")
+        .named("h")
+        .handle(with(noted, async |noted, event: Event, _: Context| {
+            noted.add(event.seq.to_string());
+            Ok(())
+        }))
+        .unwrap();
+    let running = bus.start().await.unwrap();
+    let pause = rule(RuleKind::Pause, "handler:t");
+    bus.set_rule(pause.clone()).await.unwrap();
+    for _ in 0..3 {
+        bus.publish(NewEvent::new("t").object("o")).await.unwrap();
+    }
+    bus.drain().await.unwrap();
+    assert_eq!(seen.all(), [""; 0]);
+    let group = bus.store().group(&ensue::GroupName::stored("t.h")).await.unwrap().unwrap();
+    assert!(group.cursor() < 2, "its cursor waits");
+    // Both kinds coexist: the other one still holds it.
+    bus.set_rule(rule(RuleKind::Block, "handler:t.h")).await.unwrap();
+    bus.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    bus.drain().await.unwrap();
+    assert_eq!(seen.all(), [""; 0]);
+    bus.lift_rule(RuleKind::Block, &rule(RuleKind::Block, "handler:t.h").scope, "ann").await.unwrap();
+    until("all three", async || (seen.all().len() == 3).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_paused_object_waits_while_the_others_go_on() {
+    let bus = Ensue::memory().await.unwrap();
+    let (events, jobs) = (Seen::default(), noting(&bus, "j"));
+    let noted = events.clone();
+    bus.on("t")
+        .named("h")
+        .handle(with(noted, async |noted, event: Event, _: Context| {
+            noted.add(event.payload.as_str());
+            Ok(())
+        }))
+        .unwrap();
+    let running = bus.start().await.unwrap();
+    let pause = rule(RuleKind::Pause, "object:o");
+    bus.set_rule(pause.clone()).await.unwrap();
+    for (object, n) in [("o", 1), ("p", 2), ("o", 3), ("p", 4)] {
+        bus.publish(NewEvent::new("t").object(object).payload(&n)).await.unwrap();
+        sent(&bus, Emit::to("j").object(object).payload(&n)).await;
+    }
+    bus.drain().await.unwrap();
+    assert_eq!((events.all(), jobs.all()), (vec!["2".into(), "4".into()], vec!["2".into(), "4".into()]));
+    bus.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    until("all of them", async || (events.all().len() == 4 && jobs.all().len() == 4).then_some(())).await;
+    assert_eq!(
+        (&events.all()[2..], &jobs.all()[2..]),
+        (&["1".to_owned(), "3".to_owned()][..], &["1".to_owned(), "3".to_owned()][..])
+    );
+    running.shutdown(LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rule_that_expires_lifts_itself_and_each_change_is_in_the_log() {
+    let bus = Ensue::memory().await.unwrap();
+    let seen = noting(&bus, "h");
+    let running = bus.start().await.unwrap();
+    let expires_at = Some(Timestamp::now() + Duration::from_millis(150));
+    bus.set_rule(NewRule { expires_at, ..rule(RuleKind::Pause, "handler:h") }).await.unwrap();
+    let id = sent(&bus, Emit::to("h")).await;
+    assert_eq!(bus.job(id).await.unwrap().unwrap().state, JobState::Available);
+    let job = until_state(&bus, id, JobState::Succeeded).await;
+    assert!(job.started_at >= expires_at && seen.all().len() == 1);
+    let topics = async || {
+        let mut topics = Vec::new();
+        for seq in 1..=bus.store().bounds().await.unwrap().last {
+            topics.push(bus.store().event(seq).await.unwrap().unwrap().topic.to_string());
+        }
+        topics
+    };
+    assert_eq!(topics().await, ["ensue.rule.set", "ensue.rule.lifted"]);
+    // One that has passed is refused, and changes nothing.
+    let passed = Some(Timestamp::now() - Duration::from_secs(1));
+    let refused = bus.set_rule(NewRule { expires_at: passed, ..rule(RuleKind::Pause, "handler:h") }).await;
+    assert!(refused.unwrap_err().to_string().contains("expires_at"));
+    assert_eq!(topics().await.len(), 2);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H17: pauses race against starts of events and jobs; nothing starts after an acknowledgement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_starts_after_a_pause_was_acknowledged() {
+    let rounds = std::env::var("ENSUE_PAUSE_RACES").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let bus = Ensue::memory().await.unwrap();
+    let started = Arc::new(AtomicU64::new(0));
+    let (by_event, by_job) = (started.clone(), started.clone());
+    bus.on("t")
+        .named("h")
+        .concurrency(16)
+        .handle(with(by_event, async |by_event, _: Event, _: Context| {
+            by_event.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }))
+        .unwrap();
+    bus.register(
+        "t.j",
+        with(by_job, async |by_job, _: Event, _: Context| {
+            by_job.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }),
+    )
+    .unwrap();
+    let running = bus.start().await.unwrap();
+    let pause = rule(RuleKind::Pause, "handler:t");
+    let mut sent_in_all = 0;
+    for _ in 0..rounds {
+        let emits = (0..20).map(|n| Emit::to("t.j").payload(&n)).collect();
+        let events = (0..20).map(|n| NewEvent::new("t").object(format!("o{n}"))).collect();
+        let (jobs, events, set) =
+            tokio::join!(bus.emit_all(emits), bus.publish_all(events), bus.set_rule(pause.clone()));
+        (jobs.unwrap(), events.unwrap(), set.unwrap());
+        let at_answer = started.load(Ordering::SeqCst);
+        sent_in_all += 40;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(started.load(Ordering::SeqCst), at_answer, "something started after the answer");
+        bus.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    }
+    until("all have run", async || (started.load(Ordering::SeqCst) == sent_in_all).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H15: everything that waited goes on, however much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resume_strands_nothing() {
+    const HELD: usize = 20_000;
+    let bus = Ensue::memory().await.unwrap();
+    let (jobs, events) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (by_job, by_event) = (jobs.clone(), events.clone());
+    bus.register(
+        "t.j",
+        with(by_job, async |by_job, _: Event, _: Context| {
+            by_job.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }),
+    )
+    .unwrap();
+    bus.on("t")
+        .named("h")
+        .handle(with(by_event, async |by_event, _: Event, _: Context| {
+            by_event.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }))
+        .unwrap();
+    let running = bus.start().await.unwrap();
+    let pause = rule(RuleKind::Pause, "handler:t");
+    bus.set_rule(pause.clone()).await.unwrap();
+    for chunk in 0..HELD / 1_000 {
+        bus.emit_all((0..1_000).map(|n| Emit::to("t.j").object(format!("o{}", n % 100)).payload(&chunk)).collect())
+            .await
+            .unwrap();
+        bus.publish_all((0..1_000).map(|n| NewEvent::new("t").object(format!("o{}", n % 100))).collect())
+            .await
+            .unwrap();
+    }
+    bus.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    until("all have run", async || {
+        let ran = (jobs.load(Ordering::SeqCst), events.load(Ordering::SeqCst));
+        (ran == (HELD as u64, HELD as u64)).then_some(())
+    })
+    .await;
+    running.shutdown(LONG).await.unwrap();
+}
