@@ -183,7 +183,9 @@ fn check_time(field: &str, at: Timestamp) -> Result<Timestamp, Invalid> {
 
 /// The time without what engines do not keep.
 pub fn whole_microseconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_microsecond(at.as_microsecond()).expect("no larger than the time it was made from")
+    // The last second of all time has no parts that can be made again.
+    let seconds = |_| Timestamp::from_second(at.as_second());
+    Timestamp::from_microsecond(at.as_microsecond()).or_else(seconds).unwrap_or(at)
 }
 
 /// An event that was checked and that every engine can store.

@@ -33,16 +33,21 @@ pub fn explain_object(facts: &ObjectFacts<'_>) -> Explanation {
         because.push(stands(object, row));
     }
     for (job, explanation) in jobs {
-        let holds = job.state == JobState::Dead && job.turn.is_some();
-        if job.state == JobState::Dead && !holds {
+        let first = explanation.because.first();
+        let is_dead = job.state == JobState::Dead;
+        if is_dead && job.turn.is_none() {
+            // It holds nothing.
             continue;
         }
-        (is_held, is_busy) = (is_held || holds, is_busy || !holds);
-        let first = explanation.because.first();
+        match is_dead || first.is_some_and(|reason| reason.kind == ReasonKind::Rule) {
+            true => is_held = true,
+            false => is_busy = true,
+        }
         let why = first.map(|reason| format!(": {}", reason.detail)).unwrap_or_default();
         let kind = first.map_or(ReasonKind::State, |reason| reason.kind);
+        let about = first.and_then(|reason| reason.about.clone()).unwrap_or_else(|| job.id.to_string());
         let detail = format!("job {} of `{}` is {}{why}", job.id, job.handler, explanation.verdict);
-        let reason = Reason::new(kind, Some(job.id.to_string()), detail);
+        let reason = Reason::new(kind, Some(about), detail);
         because.push(match first.and_then(|reason| reason.fix.clone()) {
             Some(fix) => reason.fix(fix),
             None => reason,

@@ -21,7 +21,7 @@ const READERS_REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 const READERS_FORGOTTEN_MAX: usize = 64;
 
 /// When a lease ends that begins now.
-fn lease_end(now: Timestamp, lease: SignedDuration) -> Timestamp {
+pub(super) fn lease_end(now: Timestamp, lease: SignedDuration) -> Timestamp {
     ensue_core::event::whole_microseconds(now.saturating_add(lease).unwrap_or(Timestamp::MAX))
 }
 

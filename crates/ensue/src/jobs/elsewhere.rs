@@ -186,6 +186,8 @@ impl Ensue {
 
     async fn change_of(&self, job: &Job, held: Held, outcome: JobOutcome) -> Result<JobChange, Error> {
         let (ended, result, events) = match outcome {
+            // A batch of no events is refused where it is published; to settle without any is usual.
+            JobOutcome::Done { result, events } if events.is_empty() => (Ended::Done, result, Vec::new()),
             JobOutcome::Done { result, events } => (Ended::Done, result, NewEvent::check_all(events)?),
             JobOutcome::Failed { error, retry, after } => {
                 (Ended::Failed { error, after, permanent: !retry }, None, Vec::new())

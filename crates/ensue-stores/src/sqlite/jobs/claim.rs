@@ -5,9 +5,9 @@
 
 use super::super::groups::place;
 use super::super::rules;
+use super::super::slots::lease_end;
 use super::super::writer::Changing;
 use super::row::{job_columns, job_of};
-use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
 use ensue_core::jobs::{Claim, Held, Job, JobRenewed};
 use ensue_core::{GroupName, Invalid, StoreError, Timestamp};
@@ -24,11 +24,6 @@ pub(super) fn check(claim: &Claim) -> Result<(), StoreError> {
         return Err(Invalid::new("handlers", reason).into());
     }
     Ok(())
-}
-
-/// When a lease of this length ends.
-pub(super) fn lease_end(now: Timestamp, lease: SignedDuration) -> Timestamp {
-    whole_microseconds(now.checked_add(lease).unwrap_or(Timestamp::MAX))
 }
 
 pub(super) fn claim(changing: &mut Changing<'_>, claim: &Claim) -> Result<Vec<Job>, StoreError> {

@@ -28,17 +28,19 @@ pub(super) fn go_on(connection: &Connection, rest: &Rest<'_>, now: Timestamp) ->
         .query_row([place(rest.number)], |row| state_of(row, 0))
 }
 
-/// A job may run as far as time is concerned: it is available, or waits in its lane.
-pub(super) fn let_run(connection: &Connection, job: &Job, turn: u64, now: Timestamp) -> rusqlite::Result<()> {
+/// A job may run as far as time is concerned: it is available, or waits in its lane. Answers which.
+pub(super) fn let_run(connection: &Connection, job: &Job, turn: u64, now: Timestamp) -> rusqlite::Result<JobState> {
     let state = if job.object.is_some() { JobState::Parked } else { JobState::Available };
     connection
         .prepare_cached("UPDATE ensue_jobs SET state = ?2, turn = ?3, lease_until = NULL WHERE number = ?1")?
         .execute(params![place(job.id.number()), state.as_str(), place(turn)])?;
-    if let Some(object) = &job.object {
-        let rest = Rest { number: job.id.number(), handler: &job.handler, object, ordered: job.ordered };
-        go_on(connection, &rest, now)?;
+    match &job.object {
+        Some(object) => {
+            let rest = Rest { number: job.id.number(), handler: &job.handler, object, ordered: job.ordered };
+            go_on(connection, &rest, now)
+        }
+        None => Ok(state),
     }
-    Ok(())
 }
 
 /// A job has left its lane, or waits in it for something else: the next one may go.

@@ -94,7 +94,7 @@ impl Jobs for SqliteStore {
     async fn serve_jobs(&self, handlers: &[GroupName], lease: SignedDuration) -> Result<(), StoreError> {
         let handlers = handlers.to_vec();
         self.change(move |changing| {
-            let until = claim::lease_end(changing.now(), lease);
+            let until = super::slots::lease_end(changing.now(), lease);
             changing.sql(|connection| read::serve(connection, &handlers, until))
         })
         .await

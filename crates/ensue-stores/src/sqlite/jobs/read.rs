@@ -41,7 +41,8 @@ pub(super) fn jobs(connection: &Connection, query: &JobQuery, limit: usize) -> r
 
 pub(super) fn predecessor(connection: &Connection, id: JobId) -> rusqlite::Result<Option<Job>> {
     let Some(job) = job(connection, id)? else { return Ok(None) };
-    let (Some(object), Some(turn), true) = (&job.object, job.turn, job.ordered) else { return Ok(None) };
+    let is_behind = job.ordered && job.state != JobState::Running;
+    let (Some(object), Some(turn), true) = (&job.object, job.turn, is_behind) else { return Ok(None) };
     connection
         .prepare_cached(concat!(
             "SELECT ",

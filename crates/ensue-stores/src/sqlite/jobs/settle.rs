@@ -12,10 +12,8 @@ use super::send;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::lifecycle::{self, Arrow};
-use ensue_core::jobs::{
-    Enqueued, Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob,
-};
-use ensue_core::{Appended, Json, ObjectKey, StoreError, Timestamp};
+use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob};
+use ensue_core::{Json, ObjectKey, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub(in super::super) fn settle(
@@ -33,14 +31,44 @@ fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Resul
     let Some(job) = changing.sql(|connection| running(connection, change.held))? else {
         return Ok(JobSettled::LeaseLost);
     };
-    let (events, jobs) = match send_on(changing, change)? {
-        Ok(sent) => sent,
-        Err(refusal) => return Ok(JobSettled::Refused(refusal)),
+    if change.events.is_empty() && change.jobs.is_empty() {
+        let state = changing.sql(|connection| write(connection, &job, change, now))?;
+        return Ok(JobSettled::Done { state, events: Vec::new(), jobs: Vec::new() });
+    }
+    if let Err(refusal) = change.jobs.iter().try_for_each(NewJob::check) {
+        return Ok(JobSettled::Refused(refusal.into()));
+    }
+    run(changing, "SAVEPOINT ensue_settle_job")?;
+    let settled = publish(changing, &job, change, now);
+    let answer = match settled {
+        Ok(done) => done,
+        Err(error) if is_refusal(changing, &error) => {
+            run(changing, "ROLLBACK TO ensue_settle_job")?;
+            changing.look_again()?;
+            JobSettled::Refused(error)
+        }
+        Err(error) => return Err(error),
     };
-    let state = changing.sql(|connection| {
-        say(connection, change.held.id.number(), &change.lines)?;
-        end(connection, &job, &change.end, change.result.as_ref(), now)
-    })?;
+    run(changing, "RELEASE ensue_settle_job")?;
+    Ok(answer)
+}
+
+/// Writes an end, with what was said.
+fn write(connection: &Connection, job: &Job, change: &JobChange, now: Timestamp) -> rusqlite::Result<JobState> {
+    say(connection, job.id.number(), &change.lines)?;
+    end(connection, job, &change.end, change.result.as_ref(), now)
+}
+
+/// The same, with what it publishes and sends. It is over before its jobs are made: they may have its key, and its lane.
+fn publish(
+    changing: &mut Changing<'_>,
+    job: &Job,
+    change: &JobChange,
+    now: Timestamp,
+) -> Result<JobSettled, StoreError> {
+    let events = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
+    let state = changing.sql(|connection| write(connection, job, change, now))?;
+    let jobs = if change.jobs.is_empty() { Vec::new() } else { send::enqueue(changing, &change.jobs)? };
     Ok(JobSettled::Done { state, events, jobs })
 }
 
@@ -80,37 +108,6 @@ fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusql
         lane::turn_lane(connection, &handler, &object, now)?;
     }
     Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() })
-}
-
-/// What an attempt published and sent.
-type Sent = (Vec<Appended>, Vec<Enqueued>);
-
-/// Publishes and sends what an attempt wants, or says why it was refused: then nothing of it is there.
-fn send_on(changing: &mut Changing<'_>, change: &JobChange) -> Result<Result<Sent, StoreError>, StoreError> {
-    if change.events.is_empty() && change.jobs.is_empty() {
-        return Ok(Ok(Sent::default()));
-    }
-    if let Err(refusal) = change.jobs.iter().try_for_each(NewJob::check) {
-        return Ok(Err(refusal.into()));
-    }
-    run(changing, "SAVEPOINT ensue_settle_job")?;
-    let sent = publish(changing, change);
-    match &sent {
-        Ok(_) => {}
-        Err(error) if is_refusal(changing, error) => {
-            run(changing, "ROLLBACK TO ensue_settle_job")?;
-            changing.look_again()?;
-        }
-        Err(error) => return Err(error.clone()),
-    }
-    run(changing, "RELEASE ensue_settle_job")?;
-    Ok(sent)
-}
-
-fn publish(changing: &mut Changing<'_>, change: &JobChange) -> Result<Sent, StoreError> {
-    let events = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
-    let jobs = if change.jobs.is_empty() { Vec::new() } else { send::enqueue(changing, &change.jobs)? };
-    Ok((events, jobs))
 }
 
 /// Is it the fault of what was to be sent, and did SQLite leave the transaction open?
@@ -161,10 +158,10 @@ fn end(
             result.filter(|_| state == JobState::Succeeded).map(Json::as_str),
         ])?;
     match state {
-        // It may run at once: in its lane it is still the first.
+        // It may run at once, if it is still the first of its lane.
         JobState::Available => {
             let turn = job.turn.unwrap_or_else(|| job.id.number());
-            lane::let_run(connection, job, turn, now)?;
+            return lane::let_run(connection, job, turn, now);
         }
         JobState::Dead if job.on_exhausted == OnExhausted::DeadLetterObject => bury_lane(connection, job, now)?,
         _ => lane::turn_lane_of(connection, job, now)?,

@@ -1,12 +1,11 @@
 //! Whose time has come, and whose has passed?
 
-use super::super::groups::place;
 use super::super::read::time_of;
 use super::super::writer::Changing;
 use super::lane;
 use super::row::{job_columns, job_of};
 use super::send::draw;
-use ensue_core::jobs::{Job, Woken};
+use ensue_core::jobs::{Job, JobState, Woken};
 use ensue_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -77,11 +76,10 @@ pub(super) fn wake(changing: &mut Changing<'_>, limit: usize) -> Result<Woken, S
 }
 
 /// A job waits no longer for its time. One that had no place yet gets the last one.
-pub(super) fn go(connection: &Connection, job: &Job, now: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn go(connection: &Connection, job: &Job, now: Timestamp) -> rusqlite::Result<JobState> {
     let turn = match job.turn {
         Some(turn) => turn,
         None => draw(connection, 1)?,
     };
-    debug_assert!(place(turn) > 0);
     lane::let_run(connection, job, turn, now)
 }
