@@ -46,6 +46,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let bounds = bus.store().bounds().await?;
     prepare(&bus)?;
     Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
+    bus.set_workers(settings.workers);
     let running = bus.start().await?;
 
     let stop = watch::Sender::new(false);

@@ -56,8 +56,10 @@ impl State {
         let mut changed = self.clone();
         let at = changed.time(clock);
         let events = std::mem::take(&mut change.events);
+        let jobs = std::mem::take(&mut change.jobs);
         let answers = events.into_iter().map(|entry| changed.accept(entry, at));
-        match answers.collect::<Result<Vec<Appended>, StoreError>>() {
+        let answers = answers.collect::<Result<Vec<Appended>, StoreError>>();
+        match answers.and_then(|answers| changed.work.enqueue(jobs, now).map(|_| answers)) {
             Err(error) => Settled::Refused(error),
             Ok(answers) => {
                 changed.known.write(change, now);

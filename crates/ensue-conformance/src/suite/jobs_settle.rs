@@ -209,6 +209,13 @@ pub async fn what_is_over_stays_over(factory: &dyn Factory) {
     let answers = subject.store.settle_jobs(twice).await.expect("settled");
     assert_eq!((written(&answers[0]).0, &answers[1]), (JobState::Succeeded, &JobSettled::LeaseLost));
     assert_eq!(subject.job_now(id).await.state, JobState::Succeeded);
+    // One that is stale takes nothing from the one after it.
+    let id = subject.send_one(job("a")).await;
+    let taken = subject.take_this("a", id).await;
+    let stale = Held { fence: taken.fence + 1, ..held(&taken) };
+    let both = [stale, held(&taken)].map(|held| JobChange::new(held, JobEnd::Succeeded));
+    let answers = subject.store.settle_jobs(both.to_vec()).await.expect("settled");
+    assert_eq!((&answers[0], written(&answers[1]).0), (&JobSettled::LeaseLost, JobState::Succeeded));
     assert_eq!((subject.bounds().await.last, subject.store.settle_jobs(vec![]).await), (0, Ok(vec![])));
 }
 

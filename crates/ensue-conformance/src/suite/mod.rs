@@ -220,6 +220,7 @@ macro_rules! each_behaviour {
                 a_repeated_key_in_a_change_is_stored_once
                 changes_are_carried_out_in_their_order
                 what_was_settled_survives_a_reopen
+                jobs_are_sent_with_the_change_or_not_at_all
             }
             positions_lanes {
                 a_lane_comes_back_as_it_was_put

@@ -1,9 +1,11 @@
 //! What does an owner write, and when is it written?
 
 use super::Subject;
+use super::jobs::{about, job};
 use super::positions::{PAST_THE_LEASE_MILLIS, delivery, entries, line, object_lane, process, reader, waiting};
 use super::seqs;
 use crate::factory::Factory;
+use ensue_core::jobs::{JobState, NewJob};
 use ensue_core::positions::{LaneChange, LaneQuery, Lost, Settled, SlotChange};
 use ensue_core::{Appended, NewEvent, Seq, StoreError};
 use jiff::SignedDuration;
@@ -245,4 +247,32 @@ pub async fn what_was_settled_survives_a_reopen(factory: &dyn Factory) {
     assert_eq!(subject.try_settle(everything(&subject, mine, 4)).await, Settled::FenceLost);
     assert_eq!(subject.group("g").await, before);
     subject.settle_done(SlotChange { cursor: Some(5), ..theirs }).await;
+}
+
+/// What a handler sends commits with its settle, in the order in which it was sent; and if anything of the change is refused,
+/// or its fence is lost, nothing of it is sent.
+pub async fn jobs_are_sent_with_the_change_or_not_at_all(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    subject.fill("t", Some("o"), 5).await;
+    subject.one(NewEvent::new("first").key("k")).await;
+    subject.make_handler("h", 1).await;
+    let me = process(1);
+    let change = subject.take_one("h", &me).await;
+    let sends = |jobs: Vec<NewJob>| SlotChange { cursor: Some(2), jobs, ..change.clone() };
+    let conflict = entries(vec![NewEvent::new("other").key("k")]);
+    let refused = SlotChange { events: conflict, ..sends(vec![job("no")]) };
+    let invalid = sends(vec![NewJob { attempts_max: 0, ..job("no") }]);
+    let stale = SlotChange { fence: change.fence + 1, ..sends(vec![job("no")]) };
+    let good = sends(vec![about("a", "o"), about("a", "o"), job("b")]);
+    let answers = subject.store.settle(vec![refused, stale, good, invalid]).await.expect("settled");
+    assert!(matches!(answers[0], Settled::Refused(StoreError::KeyConflict { .. })), "{:?}", answers[0]);
+    assert_eq!(answers[1], Settled::FenceLost);
+    assert_eq!(answers[2], Settled::Done(Vec::new()));
+    assert!(matches!(answers[3], Settled::Refused(StoreError::Invalid(_))), "{:?}", answers[3]);
+    subject.reopen().await;
+    let there = subject.all_jobs().await;
+    let found: Vec<_> = there.iter().map(|job| (job.handler.as_str(), job.state)).collect();
+    let expected = [("a", JobState::Available), ("a", JobState::Parked), ("b", JobState::Available)];
+    assert_eq!(found, expected);
+    assert_eq!(subject.bounds().await.last, 6);
 }

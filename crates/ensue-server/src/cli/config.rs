@@ -40,6 +40,8 @@ All keys of the file, each of them optional:
     order.paid:
       - { name: invoice, command: [./invoice.sh], timeout: 30s }
       - { name: tell, webhook: https://example.com/hook, mode: sync }
+      - { name: remote, pull: true }    # claimed over HTTP by workers elsewhere; docs/jobs.md
+  workers: 16                           # how many jobs run at once
   webhooks: { allow_private: [10.1.2.3] }
   history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
 
@@ -105,6 +107,7 @@ fn merged(settings: &Settings) -> Value {
                 "hold_max": settings.retention.hold_max.map(|hold_max| Span(hold_max).to_string()),
             },
             "drain_max": SignedDuration::try_from(settings.drain_max).map(|span| Span(span).to_string()).ok(),
+            "workers": settings.workers,
             "handlers": settings.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>(),
             "history": {
                 "count": settings.history.count,

@@ -14,6 +14,9 @@
 //! | Which groups are there, and what do they read? | `group.rs`, `group_read.rs`, `group_ask.rs` |
 //! | Which handlers are there, and what became of an event for each? | `handler.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
+//! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
+//! | How is something paused, blocked and let go on? | `rule.rs` |
+//! | Why is this not running? | `explain.rs` |
 //! | How is work done without a server? | `work.rs` |
 //! | Which variables are meant for us and read by nobody? | `variables.rs` |
 //! | Is the whole log as it was promised? | `verify.rs` |
@@ -28,18 +31,23 @@ mod args;
 mod condition;
 mod config;
 mod doctor;
+mod emit;
 mod event;
+mod explain;
 mod group;
 mod group_ask;
 mod group_read;
 mod handler;
 mod held;
+mod job;
+mod job_ask;
 mod list;
 mod object;
 pub mod output;
 mod pages;
 mod publish;
 mod remote;
+mod rule;
 mod serve;
 mod server;
 mod settings;
@@ -53,6 +61,7 @@ mod work;
 
 use crate::bench;
 use clap::{CommandFactory, Parser, Subcommand};
+use ensue::rules::RuleKind;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -112,6 +121,24 @@ enum Command {
     /// List the handlers
     #[command(subcommand)]
     Handler(handler::HandlerCommand),
+    /// Send a job to a handler: answered when it is on disk
+    Emit(emit::EmitArgs),
+    /// Look after jobs: work that is sent straight to a handler
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// List what is paused and blocked
+    #[command(subcommand)]
+    Rule(rule::RuleCommand),
+    /// Pause a handler, an object or a schedule
+    Pause(rule::SetArgs),
+    /// Lift a pause
+    Resume(rule::LiftArgs),
+    /// Block a handler, an object or a schedule, as an operator
+    Block(rule::SetArgs),
+    /// Lift a block
+    Unblock(rule::LiftArgs),
+    /// Find out why an event, a job or an object does not run
+    Explain(explain::ExplainArgs),
     /// Run the handlers of the config file without a server, as long as is asked for
     Work(work::WorkArgs),
     /// Audit the whole log: gaps, forks, order
@@ -137,6 +164,14 @@ impl Command {
             | Command::Object(_)
             | Command::Group(_)
             | Command::Handler(_)
+            | Command::Emit(_)
+            | Command::Job(_)
+            | Command::Rule(_)
+            | Command::Pause(_)
+            | Command::Resume(_)
+            | Command::Block(_)
+            | Command::Unblock(_)
+            | Command::Explain(_)
             | Command::Work(_)
             | Command::Verify(_)
             | Command::Doctor(_)
@@ -154,6 +189,14 @@ impl Command {
             Command::Object(command) => object::run(command).await,
             Command::Group(command) => group::run(command).await,
             Command::Handler(command) => handler::run(command).await,
+            Command::Emit(args) => emit::run(args).await,
+            Command::Job(command) => job::run(command).await,
+            Command::Rule(command) => rule::run(command).await,
+            Command::Pause(args) => rule::set(args, RuleKind::Pause).await,
+            Command::Resume(args) => rule::lift(args, RuleKind::Pause).await,
+            Command::Block(args) => rule::set(args, RuleKind::Block).await,
+            Command::Unblock(args) => rule::lift(args, RuleKind::Block).await,
+            Command::Explain(args) => explain::run(args).await,
             Command::Work(args) => work::run(args).await,
             Command::Verify(args) => verify::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,

@@ -226,6 +226,12 @@ impl Remote {
         wire::json(&self.good(response).await?)
     }
 
+    /// An answer as it was written: numbers keep their digits.
+    pub async fn get_text(&self, segments: &[&str], query: &[(&str, String)]) -> anyhow::Result<String> {
+        let response = self.send(self.request(Method::GET, segments, query)).await?;
+        self.good(response).await
+    }
+
     /// Asks for something, and answers with what the server says to it.
     pub async fn post_json(&self, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
         let request = self.request(Method::POST, segments, &[]);

@@ -75,6 +75,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let tally = Arc::new(args.max_events.map_or_else(Tally::default, Tally::at_most));
     let executors = Executors::new(settings.guard.clone(), settings.drain_max).with_tally(tally.clone());
     executors.bind(&bus, &settings.handlers)?;
+    bus.set_workers(settings.workers);
     let running = bus.start().await?;
     let drained = async {
         match args.drain {

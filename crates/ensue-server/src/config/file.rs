@@ -32,6 +32,8 @@ pub struct ConfigFile {
     pub webhooks: Option<WebhooksSection>,
     /// How long a server that is told to stop waits for handlers that run.
     pub drain_max: Option<Span>,
+    /// How many jobs run at once.
+    pub workers: Option<Spanned<usize>>,
 }
 
 /// The key `retention` of the config file.

@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for Entry {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "the name of a compiled-in handler, or a handler with a `name` and a `command` or `webhook`",
+                    "the name of a compiled-in handler, or a handler with a `name` and a `command`, `webhook` or `pull: true`",
                 )
             }
 

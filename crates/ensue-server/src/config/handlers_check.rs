@@ -41,6 +41,8 @@ pub enum Runs {
     Command(Vec<String>),
     /// A URL that the event is posted to.
     Webhook(Url),
+    /// Nothing here: workers elsewhere claim its deliveries.
+    Pull,
 }
 
 /// How a handler is run.
@@ -96,6 +98,7 @@ impl Runs {
             Self::CompiledIn(name) => format!("code `{name}`"),
             Self::Command(command) => format!("command {}", command.first().map_or("", String::as_str)),
             Self::Webhook(url) => format!("webhook to {}", url.host_str().unwrap_or_default()),
+            Self::Pull => "workers elsewhere".to_owned(),
         }
     }
 }
@@ -187,10 +190,8 @@ impl Place<'_> {
     }
 
     fn runs(&self, entry: &Spanned<Entry>, fields: &Fields, guard: &Guard) -> anyhow::Result<Runs> {
-        if let Some(pull) = &fields.pull {
-            let reason = "is not in this version: workers that claim deliveries come with the next one. Write a `command` \
-                          or a `webhook`, or read a group over HTTP";
-            return Err(self.refuse(pull, Some("pull"), reason));
+        if let Some(pull) = fields.pull.as_ref().filter(|pull| pull.value) {
+            return self.pull(pull, fields);
         }
         match (&fields.command, &fields.webhook) {
             (Some(command), None) if command.value.first().is_none_or(String::is_empty) => {
@@ -210,13 +211,31 @@ impl Place<'_> {
                 Ok(Runs::Webhook(url))
             }
             (None, None) => {
-                let reason = "says nothing to run: add a `command: [program, …]` or a `webhook: https://…`";
+                let reason = "says nothing to run: add a `command: [program, …]`, a `webhook: https://…` or `pull: true`";
                 Err(self.refuse(entry, None, reason))
             }
             (Some(_), Some(webhook)) => {
                 Err(self.refuse(webhook, Some("webhook"), "stands beside a `command`: write two handlers"))
             }
         }
+    }
+
+    /// What runs elsewhere has nothing to run here, and nothing that could be waited for.
+    fn pull(&self, pull: &Spanned<bool>, fields: &Fields) -> anyhow::Result<Runs> {
+        let beside = [("command", fields.command.is_some()), ("webhook", fields.webhook.is_some())];
+        if let Some((other, _)) = beside.into_iter().find(|(_, is_there)| *is_there) {
+            let reason = format!("stands beside a `{other}`: write two handlers");
+            return Err(self.refuse(pull, Some("pull"), reason));
+        }
+        if let Some(timeout) = &fields.timeout {
+            let reason = "is for what runs here: how long a worker elsewhere has is the lease that it claims with";
+            return Err(self.refuse(timeout, Some("timeout"), reason));
+        }
+        if fields.mode.is_some_and(|mode| mode.0 == Mode::Sync) {
+            let reason = "does not go with `mode: sync`: a publish cannot wait for workers elsewhere";
+            return Err(self.refuse(pull, Some("pull"), reason));
+        }
+        Ok(Runs::Pull)
     }
 
     fn condition(&self, fields: &Fields) -> anyhow::Result<Option<(String, Json)>> {
@@ -285,7 +304,14 @@ mod tests {
             ),
             ("{ name: a, webhook: nowhere }", "my.yaml:3:25: `handlers.a.b[0].webhook` is no URL"),
             ("{ name: a, webhook: 'http://10.0.0.1/' }", "my.yaml:3:25: `handlers.a.b[0].webhook` is not allowed"),
-            ("{ name: a, pull: true }", "my.yaml:3:22: `handlers.a.b[0].pull` is not in this version"),
+            ("{ name: a, pull: true, command: [x] }", "my.yaml:3:22: `handlers.a.b[0].pull` stands beside a `command`"),
+            (
+                "{ name: a, webhook: 'https://h', pull: true }",
+                "my.yaml:3:44: `handlers.a.b[0].pull` stands beside a `webhook`",
+            ),
+            ("{ name: a, pull: true, timeout: 1s }", "my.yaml:3:37: `handlers.a.b[0].timeout` is for what runs here"),
+            ("{ name: a, pull: true, mode: sync }", "my.yaml:3:22: `handlers.a.b[0].pull` does not go with"),
+            ("{ name: a, pull: false }", "my.yaml:3:5: `handlers.a.b[0]` says nothing to run"),
             ("{ name: a, command: [x], where: e.tpoic }", "my.yaml:3:37: `handlers.a.b[0].where` "),
             ("{ name: a, command: [x], params: {} }", "my.yaml:3:38: `handlers.a.b[0].params` is for a `where`"),
             ("{ name: a, command: [x], timeout: 0s }", "my.yaml:3:39: `handlers.a.b[0].timeout` is nothing"),
@@ -335,6 +361,7 @@ handlers:
       logs: always
       audit: true
     - { name: tell, webhook: "https://example.com/hook" }
+    - { name: remote, pull: true, ordered: false, retry: { attempts_max: 3 } }
 "#;
         let handlers = checked(text).unwrap();
         let index = &handlers[0];
@@ -346,5 +373,6 @@ handlers:
         assert_eq!((options.on_exhausted, options.mode), (OnExhausted::Skip, Mode::Sync));
         assert!(options.logs_always && options.audit);
         assert_eq!(handlers[1].runs.shown(), "webhook to example.com");
+        assert!(matches!(handlers[2].runs, Runs::Pull) && !handlers[2].options.ordered);
     }
 }

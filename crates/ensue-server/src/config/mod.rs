@@ -25,6 +25,7 @@ use crate::config::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use crate::config::units::{Size, Span};
 use crate::executors::Guard;
 use anyhow::{Context, bail};
+use ensue::jobs::WORKERS;
 use ensue::{Address, History, Place, Retention};
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -40,6 +41,8 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:4747";
 pub const DEFAULT_DRAIN_MAX: Duration = Duration::from_secs(30);
 /// How long the log waits for a group that nobody serves, unless told.
 pub const DEFAULT_HOLD_MAX: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// The most jobs that may run at once.
+pub const WORKERS_MAX: usize = 10_000;
 /// What `--dev` stores in.
 pub const MEMORY_STORE: &str = "sqlite::memory:";
 
@@ -98,6 +101,8 @@ pub struct Settings {
     pub history: History,
     /// How long a server that is told to stop waits for handlers that run.
     pub drain_max: Duration,
+    /// How many jobs run at once.
+    pub workers: usize,
     /// The config file that was read.
     pub file: Option<PathBuf>,
     /// Is it for trying things out?
@@ -194,6 +199,14 @@ impl Settings {
             (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
         };
+        let workers = match (&config.workers, &file) {
+            (Some(workers), Some(file)) if !(1..=WORKERS_MAX).contains(&workers.value) => {
+                let (place, given) = (file::place(file, workers), workers.value);
+                bail!("{place}: `workers` is {given}; choose between 1 and {WORKERS_MAX}");
+            }
+            (Some(workers), _) => workers.value,
+            (None, _) => WORKERS,
+        };
         let kept = config.history.unwrap_or_default();
         let history = History {
             count: kept.count.unwrap_or(History::default().count),
@@ -204,6 +217,7 @@ impl Settings {
             handlers,
             guard,
             history,
+            workers,
             drain_max: drain_max.map_or(DEFAULT_DRAIN_MAX, |span| Duration::try_from(span.0).unwrap_or_default()),
             listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
             listen_place,
@@ -331,6 +345,22 @@ mod tests {
         let said_by = Settings::resolve(given).unwrap().said_by;
         assert_eq!((said_by.store, said_by.listen, said_by.tokens), (Source::Flag, Source::File, Source::Default));
         assert_eq!((said_by.retention_age, said_by.retention_size), (Source::File, Source::Flag));
+    }
+
+    #[test]
+    fn workers_are_counted_within_bounds_and_refused_with_their_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("my.yaml");
+        let resolved = |text: &str| {
+            std::fs::write(&config, text).unwrap();
+            Settings::resolve(Given { config: Some(config.clone()), ..Given::default() }).map(|settings| settings.workers)
+        };
+        assert_eq!((resolved("").unwrap(), resolved("workers: 3\n").unwrap()), (WORKERS, 3));
+        for bad in ["workers: 0\n", "workers: 10001\n"] {
+            let refusal = resolved(bad).unwrap_err().to_string();
+            assert!(refusal.contains("my.yaml:1:10: `workers` is ") && refusal.contains("1 and 10000"), "{refusal}");
+        }
+        assert!(resolved("workers: -1\n").is_err() && resolved("workers: many\n").is_err());
     }
 
     #[test]

@@ -59,6 +59,7 @@ impl Executors {
         let builder = configured(bus.on(handler.on.as_str()), handler);
         match &handler.runs {
             Runs::CompiledIn(name) => builder.handle_registered(name).map_err(wrong),
+            Runs::Pull => builder.pull().map_err(wrong),
             Runs::Command(command) => {
                 let program = Arc::new(Program::new(command, handler.timeout, self.drain_max));
                 let tally = self.tally.clone();
@@ -98,7 +99,7 @@ fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilde
     }
     if let Some(timeout) = handler.timeout {
         builder = match handler.runs {
-            Runs::CompiledIn(_) => builder.timeout(timeout),
+            Runs::CompiledIn(_) | Runs::Pull => builder.timeout(timeout),
             Runs::Command(_) | Runs::Webhook(_) => builder.own_timeout(timeout),
         };
     }

@@ -296,7 +296,7 @@ pub(super) async fn bulk(
 }
 
 /// The states in which it can be done, where none are named: those that are over in another way are not looked through.
-fn could_be(steer: Steer) -> Vec<JobState> {
+pub(crate) fn could_be(steer: Steer) -> Vec<JobState> {
     use ensue::jobs::lifecycle::{Arrow, after};
     let allows = |state: &JobState| !matches!(after(*state, steer.input()), Arrow::Refused(_));
     JobState::ALL.into_iter().filter(allows).collect()

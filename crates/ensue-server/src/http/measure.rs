@@ -4,8 +4,10 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use ensue::jobs::JobCount;
 use ensue::positions::GroupState;
-use ensue::{Bounds, SharedStore};
+use ensue::rules::{RuleKind, RuleSet};
+use ensue::{Bounds, SharedStore, Timestamp};
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::cmp::Reverse;
@@ -21,6 +23,8 @@ const BUCKETS_SECONDS: [f64; 14] =
 const BUCKETS_EVENTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 /// Of how many groups it is told how far they are behind.
 const GROUPS_TOLD_MAX: usize = 1_000;
+/// Of how many handlers and states it is told how many jobs they have.
+const JOB_COUNTS_TOLD_MAX: usize = 1_000;
 /// How often recorded durations are put into their buckets; between, each takes a few bytes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -95,6 +99,38 @@ pub(super) async fn log(store: &SharedStore, time_max: Duration) -> String {
         metrics::gauge!("ensue_pending_events").set(pending as f64);
     }
     lags
+}
+
+/// How many jobs there are and how many rules: asked of the store when somebody wants to know, and answered as text as
+/// what is known of groups is. A store that does not answer in time leaves them out.
+pub(super) async fn jobs(store: &SharedStore, time_max: Duration) -> String {
+    let ask = async { tokio::try_join!(store.job_counts(), store.rules(), store.now()) };
+    let Ok(Ok((counts, rules, now))) = tokio::time::timeout(time_max, ask).await else { return String::new() };
+    counted_jobs(counts) + &counted_rules(&rules, now)
+}
+
+/// How many jobs are in each state; of very many handlers those with the most.
+fn counted_jobs(mut counts: Vec<JobCount>) -> String {
+    counts.sort_by(|a, b| (Reverse(a.count), &a.handler, a.state).cmp(&(Reverse(b.count), &b.handler, b.state)));
+    let mut text = String::new();
+    if !counts.is_empty() {
+        text.push_str("# HELP ensue_jobs Jobs that are not over, by handler and state as it is stored\n");
+        text.push_str("# TYPE ensue_jobs gauge\n");
+    }
+    for JobCount { handler, state, count } in counts.into_iter().take(JOB_COUNTS_TOLD_MAX) {
+        text.push_str(&format!("ensue_jobs{{handler=\"{handler}\",state=\"{}\"}} {count}\n", state.as_str()));
+    }
+    text
+}
+
+fn counted_rules(rules: &RuleSet, now: Timestamp) -> String {
+    let rules = rules.rules();
+    let mut text = String::from("# HELP ensue_rules Rules that hold something, by kind\n# TYPE ensue_rules gauge\n");
+    for kind in [RuleKind::Pause, RuleKind::Block] {
+        let count = rules.iter().filter(|rule| rule.kind == kind && rule.is_live(now)).count();
+        text.push_str(&format!("ensue_rules{{kind=\"{}\"}} {count}\n", kind.as_str()));
+    }
+    text
 }
 
 /// How far the groups are behind; of very many those that are furthest.

@@ -61,6 +61,7 @@ mod text;
 mod tokens;
 
 pub(crate) use events::beyond_end;
+pub(crate) use jobs::could_be;
 pub(crate) use stream::{CONDITION_FAILED, condition_failed};
 
 pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
@@ -151,6 +152,9 @@ pub fn router_with(bus: Ensue, options: HttpOptions) -> Router {
     let (guarded, mut description) = guarded().split_for_parts();
     let (open, open_description) = open().split_for_parts();
     description.merge(open_description);
+    // The router's word for the rest of a path is not OpenAPI's.
+    let paths = std::mem::take(&mut description.paths.paths);
+    description.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     describe(&mut description);
     let openapi = description.to_json().expect("a description of constants can be written as JSON").into();
     let guard = from_fn_with_state(options.tokens.clone(), tokens::check);

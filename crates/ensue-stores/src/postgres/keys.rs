@@ -10,6 +10,12 @@ use std::collections::HashMap;
 impl PostgresStore {
     /// The conflict to report for a batch that conflicts with itself.
     pub(super) async fn first_conflict(&self, batch: &[Entry]) -> Result<StoreError, StoreError> {
+        let none = || StoreError::Engine("a batch conflicts with itself, yet no two of its entries do".into());
+        self.any_conflict(batch).await?.ok_or_else(none)
+    }
+
+    /// The first conflict of a batch with itself or with what is stored.
+    pub(super) async fn any_conflict(&self, batch: &[Entry]) -> Result<Option<StoreError>, StoreError> {
         let mut prints: HashMap<&IdempotencyKey, [u8; 32]> = HashMap::new();
         let mut order: Vec<&IdempotencyKey> = Vec::new();
         for entry in batch {
@@ -21,23 +27,23 @@ impl PostgresStore {
                     order.push(key);
                 }
                 Some(first) if *first == print => {}
-                Some(_) => return self.earlier_conflict(&order, &prints, key).await,
+                Some(_) => return self.earlier_conflict(&order, &prints, Some(key)).await,
             }
         }
-        Err(StoreError::Engine("a batch conflicts with itself, yet no two of its entries do".into()))
+        if order.is_empty() { Ok(None) } else { self.earlier_conflict(&order, &prints, None).await }
     }
 
     async fn earlier_conflict(
         &self,
         order: &[&IdempotencyKey],
         prints: &HashMap<&IdempotencyKey, [u8; 32]>,
-        otherwise: &IdempotencyKey,
-    ) -> Result<StoreError, StoreError> {
+        otherwise: Option<&IdempotencyKey>,
+    ) -> Result<Option<StoreError>, StoreError> {
         let keys: Vec<&str> = order.iter().map(|key| key.as_str()).collect();
         let rows = self.server.query(&self.sql.live_keys, &[&keys, &self.clock_time(), &self.hint()]).await?;
         let stored: HashMap<&str, &[u8]> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         let differs = |key: &&&IdempotencyKey| stored.get(key.as_str()).is_some_and(|print| *print != prints[**key]);
-        let key = order.iter().find(differs).copied().unwrap_or(otherwise);
-        Ok(StoreError::KeyConflict { key: key.to_string() })
+        let key = order.iter().find(differs).copied().or(otherwise);
+        Ok(key.map(|key| StoreError::KeyConflict { key: key.to_string() }))
     }
 }

@@ -9,6 +9,7 @@ use super::error::Trouble;
 use super::settle_columns::Columns;
 use super::settle_events::Publishing;
 use super::writer::TRIES_MAX;
+use ensue_core::jobs::NewJob;
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Invalid, StoreError};
 use std::sync::atomic::Ordering;
@@ -20,7 +21,13 @@ impl PostgresStore {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let publishing = Publishing::of(self, changes.iter_mut().map(|change| &mut change.events)).await?;
+        let mut publishing = Publishing::of(self, changes.iter_mut().map(|change| &mut change.events)).await?;
+        for (index, change) in changes.iter_mut().enumerate() {
+            if let Err(invalid) = change.jobs.iter().try_for_each(NewJob::check) {
+                publishing.refuse(index, invalid.into());
+                change.jobs.clear();
+            }
+        }
         let columns = Columns::of(&changes, &publishing);
         let row = self.send_settlement(&columns).await?;
         if let Some(tail) = row.get::<_, Option<i64>>(2) {

@@ -1,6 +1,7 @@
 //! What do changes of slots look like to the settle function?
 
 use super::batch::Outgoing;
+use super::jobs::columns::NewJobs;
 use super::read::place;
 use super::settle_events::Publishing;
 use super::types::Micros;
@@ -15,7 +16,7 @@ type All<T> = Option<Vec<T>>;
 /// A text that the server can keep.
 type Text<'a> = Option<Cow<'a, str>>;
 
-/// Changes as parallel arrays: first one element for each change, then for each lane, delivery, line and event, with the
+/// Changes as parallel arrays: first one element for each change, then for each lane, delivery, line, event and job, with the
 /// number of its change, from 1. An array that would hold nothing is not sent.
 #[derive(Default)]
 pub(super) struct Columns<'a> {
@@ -31,6 +32,8 @@ pub(super) struct Columns<'a> {
     deliveries: Deliveries<'a>,
     lines: Lines<'a>,
     events: Events<'a>,
+    job_changes: All<i32>,
+    jobs: NewJobs<'a>,
 }
 
 #[derive(Default)]
@@ -107,12 +110,19 @@ impl<'a> Columns<'a> {
         }
         columns.waves.clone_from(&publishing.waves);
         columns.events = Events::of(publishing);
+        if changes.iter().any(|change| !change.jobs.is_empty()) {
+            let numbered = changes.iter().zip(1..);
+            columns.job_changes =
+                Some(numbered.flat_map(|(change, number)| change.jobs.iter().map(move |_| number)).collect());
+            columns.jobs = NewJobs::of(changes.iter().flat_map(|change| &change.jobs));
+        }
         columns
     }
 
     /// Is it more than a checkpoint?
     pub fn must_not_be_done_twice(&self) -> bool {
-        [&self.lanes.changes, &self.deliveries.changes, &self.lines.changes, &self.events.changes]
+        let Self { lanes, deliveries, lines, events, job_changes, .. } = self;
+        [&lanes.changes, &deliveries.changes, &lines.changes, &events.changes, job_changes]
             .iter()
             .any(|changes| changes.is_some())
     }
@@ -123,9 +133,9 @@ impl<'a> Columns<'a> {
         now: &'b Option<Micros>,
         hint: &'b i64,
         call: &'b Option<Uuid>,
-    ) -> [&'b (dyn ToSql + Sync); 44] {
-        let Self { lanes, deliveries, lines, events, .. } = self;
-        [
+    ) -> Vec<&'b (dyn ToSql + Sync)> {
+        let Self { lanes, deliveries, lines, .. } = self;
+        let mut params: Vec<&'b (dyn ToSql + Sync)> = vec![
             now,
             hint,
             call,
@@ -159,18 +169,11 @@ impl<'a> Columns<'a> {
             &lines.at,
             &lines.levels,
             &lines.messages,
-            &events.changes,
-            &events.id_parts,
-            &events.topics,
-            &events.payloads,
-            &events.metadata,
-            &events.occurred_at,
-            &events.to,
-            &events.objects,
-            &events.keys,
-            &events.fingerprints,
-            &events.not_before,
-        ]
+        ];
+        params.extend(self.events.params());
+        params.push(&self.job_changes);
+        params.extend(self.jobs.params());
+        params
     }
 }
 

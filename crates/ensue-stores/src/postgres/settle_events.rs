@@ -49,6 +49,11 @@ impl Publishing {
         Ok(Self { changes: published, waves })
     }
 
+    /// Nothing of this change is to be written, for this reason.
+    pub fn refuse(&mut self, index: usize, error: StoreError) {
+        (self.changes[index], self.waves[index]) = (Published::Refused(error), 0);
+    }
+
     /// The events that are sent, each with the number of its change, from 1.
     pub fn outgoing(&self) -> impl Iterator<Item = (i32, &Outgoing)> {
         let numbered = self.changes.iter().zip(1..);

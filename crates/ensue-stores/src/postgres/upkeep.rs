@@ -65,9 +65,9 @@ impl PostgresStore {
             next_due: first.get::<_, Option<Micros>>(2).map(|due| due.0),
             now,
             renewed: version.map(|version| Renewed { version: version as u64, members }),
-            rules_version: 0,
-            jobs_sent: 0,
-            jobs_due: None,
+            rules_version: first.get::<_, i64>(9) as u64,
+            jobs_sent: first.get::<_, i64>(10) as u64,
+            jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
         })
     }
 

@@ -8,6 +8,7 @@ use super::groups::{GroupNumber, place};
 use super::slots::{self, MayWrite};
 use super::writer::Changing;
 use super::{append, deliveries, jobs, lanes, subscriptions};
+use ensue_core::jobs::NewJob;
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Appended, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -128,6 +129,7 @@ fn publish(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Result<Ve
 }
 
 fn send(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Vec<Appended>, StoreError> {
+    change.jobs.iter().try_for_each(NewJob::check)?;
     let appended = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
     if !change.jobs.is_empty() {
         jobs::send::enqueue(changing, &change.jobs)?;

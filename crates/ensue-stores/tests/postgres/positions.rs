@@ -278,6 +278,9 @@ async fn a_schema_from_before_there_were_groups_is_brought_up_to_date() {
     for table in tables {
         log.run(&format!("DROP TABLE IF EXISTS LOG.{table} CASCADE")).await;
     }
+    for sequence in made("SEQUENCE") {
+        log.run(&format!("DROP SEQUENCE LOG.{}", sequence.trim_end_matches(';'))).await;
+    }
     log.run("DELETE FROM LOG.schema_version WHERE version >= 2").await;
     assert_eq!(log.number("SELECT max(version)::bigint FROM LOG.schema_version").await, 1);
 

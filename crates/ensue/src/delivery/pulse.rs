@@ -33,6 +33,7 @@ async fn beat(bus: &Ensue, member: Option<&Membership>) -> Result<(), StoreError
     let pulse = inner.opened.store.pulse(lease).await?;
     inner.tail.hear(pulse.last, pulse.newest);
     inner.due.send_replace(pulse.next_due.map(|due| Instant::now() + until(due, pulse.now)));
+    inner.jobs.hear(pulse.jobs_sent, pulse.jobs_due.map(|due| Instant::now() + until(due, pulse.now)));
     if pulse.rules_version != inner.gate.rules().version() {
         bus.take_over_rules().await?;
     }

@@ -10,10 +10,8 @@ use tokio::time::Instant;
 
 /// How many jobs are let go on, or taken from workers that have vanished, in one commit.
 const BATCH: usize = 500;
-/// The longest wait between two looks: another process may have sent something meanwhile.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same, where no other process can.
-const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
+/// The longest wait between two looks. What another process sends meanwhile is heard of with the pulse.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -29,6 +27,7 @@ impl Sooner {
 
 /// Looks until it is dropped.
 pub(crate) async fn run(bus: Ensue) {
+    let mut due = bus.inner().jobs.due.subscribe();
     loop {
         let wait = match look(&bus).await {
             Ok(wait) => wait,
@@ -38,9 +37,13 @@ pub(crate) async fn run(bus: Ensue) {
                 AGAIN_AFTER
             }
         };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = bus.inner().jobs.sooner.0.notified() => {}
+        let mut at = Instant::now() + wait;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(at) => break,
+                () = bus.inner().jobs.sooner.0.notified() => break,
+                Ok(()) = due.changed() => at = at.min(due.borrow_and_update().unwrap_or(at)),
+            }
         }
     }
 }
@@ -60,13 +63,11 @@ pub(crate) async fn look(bus: &Ensue) -> Result<Duration, StoreError> {
             break woken.next_due;
         }
     };
-    let alone = bus.store().handler_slots() == 1;
-    let longest = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
     let next_due = next_due.into_iter().chain(bus.inner().gate.rules().next_expiry()).min();
     match next_due {
         // By the store's clock, which is not ours.
-        Some(due) => Ok(until(due, bus.store().now().await?).min(longest)),
-        None => Ok(longest.saturating_sub(began.elapsed())),
+        Some(due) => Ok(until(due, bus.store().now().await?).min(LOOK_EVERY)),
+        None => Ok(LOOK_EVERY.saturating_sub(began.elapsed())),
     }
 }
 

@@ -44,11 +44,12 @@ use crate::delivery::Deliveries;
 use crate::error::Error;
 use ensue_core::{GroupName, StoreError};
 use pool::{Pool, Rest, Wires};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// What a bus knows of jobs while it lives.
 pub(crate) struct JobsHere {
@@ -59,6 +60,10 @@ pub(crate) struct JobsHere {
     pub sooner: Sooner,
     pub running: Arc<RunningJobs>,
     workers: AtomicUsize,
+    /// How many jobs were sent by anybody, as it was last heard.
+    sent: AtomicU64,
+    /// When the next job is due or its lease passes, as it was last heard.
+    pub due: watch::Sender<Option<Instant>>,
 }
 
 impl Default for JobsHere {
@@ -69,6 +74,8 @@ impl Default for JobsHere {
             sooner: Sooner::default(),
             running: Arc::default(),
             workers: AtomicUsize::new(WORKERS),
+            sent: AtomicU64::new(0),
+            due: watch::Sender::new(None),
         }
     }
 }
@@ -81,6 +88,14 @@ impl JobsHere {
 
     async fn rung(&self) {
         self.bell.notified().await;
+    }
+
+    /// What a pulse says of jobs: others may have sent some.
+    pub fn hear(&self, sent: u64, due: Option<Instant>) {
+        if self.sent.swap(sent, Ordering::Relaxed) != sent {
+            self.ring();
+        }
+        self.due.send_replace(due);
     }
 
     pub fn workers(&self) -> usize {
@@ -98,7 +113,7 @@ pub(crate) struct JobLoops {
 }
 
 /// How long it is known that this process runs jobs of its handlers, unless it says so again.
-const SERVED_FOR: Duration = Duration::from_secs(30);
+const SERVED_FOR: Duration = Duration::from_secs(90);
 
 impl JobLoops {
     pub fn start(bus: &Ensue, deliveries: Arc<Deliveries>) -> Self {

@@ -23,9 +23,10 @@ pub const WORKERS: usize = 16;
 const AHEAD_MAX: usize = 256;
 /// Jobs of which so many were done in this time are short.
 const SHORT: Duration = Duration::from_millis(5);
-/// How often is looked for jobs of which nobody in this process has heard.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same, where no other process can send any.
+/// How often is looked for jobs of which nobody in this process has heard: what others send is heard of with the pulse, what
+/// becomes available otherwise (a lane that another process turned) is found with this.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// The same, where no other process can write.
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);

@@ -1,6 +1,8 @@
 //! Jobs and rules: work that is sent straight to a handler, and what keeps it from running.
 
 mod elsewhere;
+mod freeze;
+mod many;
 mod pull;
 mod rules;
 mod run;

@@ -1,6 +1,6 @@
 //! Can the store be used, is it durable, and does anything wait in it that should not?
 
-use super::{Checks, groups};
+use super::{Checks, groups, jobs};
 use crate::cli::output;
 use crate::cli::target::open_to_read;
 use crate::config::units::human_bytes;
@@ -58,6 +58,7 @@ pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut 
     engine(address, checks).await;
     log(&bus, checks).await;
     groups::look(&bus, retention, checks).await;
+    jobs::look(&bus, checks).await;
     bus.close().await;
 }
 

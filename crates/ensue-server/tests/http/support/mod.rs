@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub mod groups;
+pub mod jobs;
 pub mod moody;
 
 use ensue::{Bounds, Ensue, NewEvent, Seq};
@@ -153,11 +154,16 @@ impl Server {
         self.request("POST", "/v1/events", &[&format!("Content-Type: {content_type}")], body).await
     }
 
-    /// Opens a stream and reads its head.
+    /// Opens the stream of events and reads its head.
     pub async fn stream(&self, query: &str, headers: &[&str]) -> Sse {
+        self.sse(&format!("/v1/events/stream{query}"), headers).await
+    }
+
+    /// Opens a stream and reads its head.
+    pub async fn sse(&self, target: &str, headers: &[&str]) -> Sse {
         let mut connection = TcpStream::connect(self.address).await.unwrap();
         // Version 1.0 gets a body without chunks.
-        let head = request("GET", &format!("/v1/events/stream{query}"), headers, b"");
+        let head = request("GET", target, headers, b"");
         let head = String::from_utf8(head).unwrap().replacen("HTTP/1.1", "HTTP/1.0", 1);
         connection.write_all(head.as_bytes()).await.unwrap();
         let mut stream = Sse { lines: BufReader::new(connection) };

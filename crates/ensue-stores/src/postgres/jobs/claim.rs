@@ -85,11 +85,11 @@ impl PostgresStore {
             jobs.extend(job_at(row, 3)?);
         }
         jobs.sort_by_key(|job| (Reverse(job.priority), job.turn));
-        if let Some(row) = rows.first() {
-            if let (Some(seen), Some(micros)) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1)) {
-                let held = row.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
-                look.end(seen, micros, &held, &caps, limit, &jobs);
-            }
+        // What is answered to a claim that was sent again was not looked for.
+        let found = rows.first().map(|row| (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1), row));
+        if let Some((Some(seen), Some(micros), row)) = found {
+            let held = row.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
+            look.end(seen, micros, &held, &caps, limit, &jobs);
         }
         Ok(jobs)
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 /// New jobs as parallel arrays. One that would hold nothing but nulls or defaults is not sent.
 #[derive(Default)]
-pub(super) struct NewJobs<'a> {
+pub(in crate::postgres) struct NewJobs<'a> {
     chances: Vec<i32>,
     handlers: Vec<&'a str>,
     objects: Option<Vec<Option<&'a str>>>,

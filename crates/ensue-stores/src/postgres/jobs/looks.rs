@@ -10,6 +10,7 @@
 //! its place, and what is remembered is what two looks, a moment apart, have found gone.
 
 use super::row::rank_of;
+use ensue_core::Timestamp;
 use ensue_core::jobs::Job;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 /// A look is slow that takes longer than this, and so much more for each job and handler.
 const SLOW_MICROS: i64 = 1_000;
 const SLOW_MICROS_EACH: i64 = 20;
+/// A look at leases is slow that takes longer than this.
+const SLOW_LEASES_MICROS: i64 = 5_000;
 /// How many times as long as it took until the next slow look at everything.
 const FULL_LOOK_PAUSE: u32 = 50;
 /// The time between two looks that must agree: what was sent before the first one has committed by the second.
@@ -106,6 +109,16 @@ struct State {
     slow: Option<(Duration, Instant)>,
     /// Somebody did what this process does not know the places of.
     must_be_full: bool,
+    leases: Leases,
+}
+
+/// What was found of leases. One that is given ends later than the look before it.
+#[derive(Debug, Default)]
+struct Leases {
+    /// When the last look at all of them was slow: when the next is due.
+    next_full: Option<Instant>,
+    /// No lease that ends by then was found.
+    none_until: Option<Timestamp>,
 }
 
 /// What a process remembers of its looks.
@@ -138,7 +151,14 @@ pub(super) struct Look<'a> {
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { state: Mutex::new(State { handlers: HashMap::new(), slow: None, must_be_full: false }) }
+        Self {
+            state: Mutex::new(State {
+                handlers: HashMap::new(),
+                slow: None,
+                must_be_full: false,
+                leases: Leases::default(),
+            }),
+        }
     }
 }
 
@@ -172,6 +192,30 @@ impl Looks {
                 }
             }
         }
+    }
+
+    /// After which time leases are looked at; none for all of them.
+    pub(super) fn leases_after(&self, now: Instant) -> Option<Timestamp> {
+        let state = self.state();
+        state.leases.next_full.filter(|next| now < *next).and(state.leases.none_until)
+    }
+
+    /// Leases were looked at: all of them or not, and none or some had passed at this time of the server's.
+    pub(super) fn leases_looked_at(
+        &self,
+        began: Instant,
+        at: Timestamp,
+        micros: i64,
+        is_full: bool,
+        none_passed: bool,
+    ) {
+        let leases = &mut self.state().leases;
+        if is_full {
+            let took = Duration::from_micros(micros.max(0) as u64);
+            leases.next_full = (micros > SLOW_LEASES_MICROS).then(|| began + took * FULL_LOOK_PAUSE);
+        }
+        // Who has passed is told of again until somebody settles it.
+        leases.none_until = none_passed.then_some(at);
     }
 
     /// Jobs became available, and nobody knows which.
@@ -276,5 +320,165 @@ impl Handler {
                 (false, _) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensue_core::handling::OnExhausted;
+    use ensue_core::jobs::{JobId, JobState};
+    use ensue_core::{GroupName, Json};
+
+    const SLOW: i64 = 40_000;
+    const RANK: i64 = i64::MAX; // of priority 0
+
+    fn job(turn: u64) -> Job {
+        let at = Timestamp::UNIX_EPOCH;
+        Job {
+            id: JobId::new(at, 0, turn),
+            handler: GroupName::stored("a"),
+            object: None,
+            ordered: true,
+            payload: Json::null(),
+            metadata: Json::empty_object(),
+            priority: 0,
+            state: JobState::Running,
+            turn: Some(turn),
+            attempts: 1,
+            attempts_max: 5,
+            on_exhausted: OnExhausted::Hold,
+            not_before: None,
+            enqueued_at: at,
+            locked_at: None,
+            started_at: None,
+            finished_at: None,
+            worker: None,
+            fence: 1,
+            lease_until: None,
+            errors: Vec::new(),
+            unique_key: None,
+            cause: None,
+            cancel_asked: false,
+            redriven: false,
+            result: None,
+        }
+    }
+
+    /// A look at a time that takes these turns of up to ten; where it looked, if not everywhere.
+    fn look(looks: &Looks, at: Instant, seen: i64, micros: i64, turns: &[u64]) -> Option<Vec<(Position, Position)>> {
+        let look = looks.begin(&["a"], at);
+        let stretches = look.stretches();
+        let looked_at = stretches.of.as_ref().map(|of| {
+            let column = |column: &Option<Vec<i64>>, index: usize| column.as_ref().unwrap()[index];
+            let stretch = |index: usize| {
+                let after = (column(&stretches.after_rank, index), column(&stretches.after_turn, index));
+                (after, (column(&stretches.before_rank, index), column(&stretches.before_turn, index)))
+            };
+            (0..of.len()).map(stretch).collect()
+        });
+        let jobs: Vec<Job> = turns.iter().map(|turn| job(*turn)).collect();
+        look.end(seen, micros, &[], &[10], 10, &jobs);
+        looked_at
+    }
+
+    fn later(begun: Instant, millis: u64) -> Instant {
+        begun + Duration::from_millis(millis)
+    }
+
+    /// A store that has found everything gone up to turn 100.
+    fn with_a_mark(begun: Instant) -> Looks {
+        let looks = Looks::default();
+        assert_eq!(look(&looks, begun, 100, SLOW, &[99, 100]), None, "the first look is at everything");
+        assert_eq!(look(&looks, later(begun, 100), 100, SLOW, &[]), Some(vec![(FIRST, LAST)]), "one is not enough");
+        look(&looks, later(begun, 300), 100, SLOW, &[]);
+        looks
+    }
+
+    const BEHIND: [(Position, Position); 2] = [(FIRST, (RANK, i64::MIN)), ((RANK, 100), LAST)];
+
+    #[test]
+    fn while_looks_are_fast_all_are_at_everything() {
+        let (looks, begun) = (Looks::default(), Instant::now());
+        for n in 0..20 {
+            assert_eq!(look(&looks, later(begun, n * 100), 100, 500, &[n]), None);
+        }
+    }
+
+    #[test]
+    fn a_slow_look_is_followed_by_looks_behind_what_two_found_gone() {
+        let begun = Instant::now();
+        let looks = with_a_mark(begun);
+        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[]), Some(BEHIND.to_vec()));
+        assert_eq!(look(&looks, later(begun, 1_900), 100, SLOW, &[]), Some(BEHIND.to_vec()));
+        assert_eq!(look(&looks, later(begun, 2_001), 100, SLOW, &[]), None, "now and then everything is looked at");
+        assert!(look(&looks, later(begun, 2_002), 100, SLOW, &[]).is_some());
+    }
+
+    #[test]
+    fn what_became_available_behind_a_mark_is_looked_at_until_it_is_gone() {
+        let begun = Instant::now();
+        let looks = with_a_mark(begun);
+        looks.appeared(&["a"], &[RANK], &[7]);
+        let with_seven = vec![BEHIND[0], ((RANK, 6), (RANK, 8)), BEHIND[1]];
+        // The test's looks are in the store's future, so that this one begins after it became available.
+        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[7]), Some(with_seven));
+        assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()));
+    }
+
+    /// A job is freed while a look is under way that has not seen it.
+    #[test]
+    fn a_look_does_not_pass_over_what_became_available_meanwhile() {
+        let (looks, begun) = (Looks::default(), Instant::now());
+        look(&looks, begun, 100, SLOW, &[99, 100]);
+        let under_way = looks.begin(&["a"], later(begun, 300));
+        // As if it became available after that.
+        looks.state().handlers.get_mut("a").unwrap().appeared((RANK, 50), later(begun, 301));
+        under_way.end(100, SLOW, &[], &[10], 10, &[]);
+        let with_fifty = vec![BEHIND[0], ((RANK, 49), (RANK, 51)), BEHIND[1]];
+        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[50]), Some(with_fifty));
+    }
+
+    #[test]
+    fn a_look_that_took_all_it_wanted_knows_nothing_of_what_is_behind_it() {
+        let (looks, begun) = (Looks::default(), Instant::now());
+        let full: Vec<u64> = (1..=10).collect();
+        look(&looks, begun, 100, SLOW, &full);
+        look(&looks, later(begun, 300), 100, SLOW, &[11, 12]);
+        let stretches = look(&looks, later(begun, 400), 100, SLOW, &[]).unwrap();
+        assert_eq!(stretches[1].0, (RANK, 10), "{stretches:?}");
+    }
+
+    /// Another process brings something back behind the mark.
+    #[test]
+    fn what_nobody_told_of_is_found_by_a_look_at_everything_which_forgets_the_mark() {
+        let begun = Instant::now();
+        let looks = with_a_mark(begun);
+        let found: Vec<u64> = (11..=20).collect();
+        assert_eq!(look(&looks, later(begun, 2_001), 100, SLOW, &found), None);
+        let stretches = look(&looks, later(begun, 2_002), 100, SLOW, &[]).unwrap();
+        assert_eq!(stretches[1].0, (RANK, 20), "there may be more of it: {stretches:?}");
+        looks.demand_full();
+        assert_eq!(look(&looks, later(begun, 2_003), 100, SLOW, &[]), None);
+    }
+
+    #[test]
+    fn a_handler_that_a_rule_holds_was_not_looked_at() {
+        let (looks, begun) = (Looks::default(), Instant::now());
+        look(&looks, begun, 100, SLOW, &[99, 100]);
+        looks.begin(&["a"], later(begun, 300)).end(100, SLOW, &[1], &[10], 10, &[]);
+        assert_eq!(look(&looks, later(begun, 301), 100, SLOW, &[]), Some(vec![(FIRST, LAST)]));
+    }
+
+    #[test]
+    fn leases_that_were_not_there_are_not_looked_for_while_that_is_slow() {
+        let (looks, begun, at) = (Looks::default(), Instant::now(), Timestamp::UNIX_EPOCH);
+        looks.leases_looked_at(begun, at, 100, true, true);
+        assert_eq!(looks.leases_after(begun), None, "it was fast");
+        looks.leases_looked_at(begun, at, SLOW, true, true);
+        assert_eq!(looks.leases_after(later(begun, 10)), Some(at));
+        assert_eq!(looks.leases_after(later(begun, 2_001)), None, "now and then all are");
+        looks.leases_looked_at(later(begun, 20), at, 100, false, false);
+        assert_eq!(looks.leases_after(later(begun, 30)), None, "until what has passed is settled");
     }
 }

@@ -19,7 +19,7 @@
 
 mod call;
 mod claim;
-mod columns;
+pub(super) mod columns;
 mod looks;
 mod read;
 mod row;

@@ -52,7 +52,12 @@ impl<'a> Ends<'a> {
         let ends = || changes.iter().map(|change| &change.end);
         let mut ended = HashSet::new();
         let number = |(change, refused): (&JobChange, &Option<StoreError>)| {
-            let is_first = refused.is_some() || ended.insert(change.held.id);
+            let key = (change.held.id, change.held.fence);
+            let is_first = !ended.contains(&key);
+            // What is refused ends nothing.
+            if refused.is_none() {
+                ended.insert(key);
+            }
             is_first.then(|| number_of(change.held.id))
         };
         let is_done = |end: &JobEnd| *end == JobEnd::Succeeded;
@@ -106,11 +111,20 @@ impl<'a> Lines<'a> {
 
 impl PostgresStore {
     pub(super) async fn settle_attempts(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        if changes.is_empty() {
-            return Ok(Vec::new());
+        let mut settled = Vec::with_capacity(changes.len());
+        while !changes.is_empty() {
+            let rest = changes.split_off(together(&changes));
+            settled.extend(self.settle_together(changes).await?);
+            changes = rest;
         }
-        let mut refused: Vec<Option<StoreError>> =
-            changes.iter().map(|change| send::check(&change.jobs).err().filter(|_| !change.jobs.is_empty())).collect();
+        Ok(settled)
+    }
+
+    async fn settle_together(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        let mut refused = Vec::with_capacity(changes.len());
+        for change in &changes {
+            refused.push(self.refusal_of(change).await?);
+        }
         let mut publishing = Publishing::of(self, changes.iter_mut().map(|change| &mut change.events)).await?;
         // What cannot be sent is not published either.
         for (wave, refused) in publishing.waves.iter_mut().zip(&refused) {
@@ -143,6 +157,12 @@ impl PostgresStore {
             (other, ..) => Err(StoreError::Engine(format!("a settlement was answered with `{other}`"))),
         };
         (0..changes.len()).map(settled).collect()
+    }
+
+    /// Why what it sends cannot be sent. What it publishes comes first: if that is refused too, that is told.
+    async fn refusal_of(&self, change: &JobChange) -> Result<Option<StoreError>, StoreError> {
+        let Some(refusal) = bad_jobs(change) else { return Ok(None) };
+        Ok(Some(self.any_conflict(&change.events).await?.unwrap_or(refusal)))
     }
 
     fn unanswered(&self, what: &str) -> StoreError {
@@ -194,6 +214,28 @@ impl PostgresStore {
         let rows = call.until_answered(self, &self.sql.jobs.say, &params, None).await?;
         Ok(self.server.one(rows)?.get(0))
     }
+}
+
+/// Why the jobs of a change cannot be taken.
+fn bad_jobs(change: &JobChange) -> Option<StoreError> {
+    if change.jobs.is_empty() { None } else { send::check(&change.jobs).err() }
+}
+
+/// How many of these go in one commit: all of them, up to one whose job is ended by another before it that may yet be refused,
+/// or whose refusal depends on what those before it publish.
+fn together(changes: &[JobChange]) -> usize {
+    let mut open = HashSet::new();
+    let mut is_first = |change: &&JobChange| {
+        let key = (change.held.id, change.held.fence);
+        let is_behind = open.contains(&key);
+        if !change.events.is_empty() {
+            open.insert(key);
+        }
+        !is_behind
+    };
+    let count = changes.iter().take_while(|change| is_first(change)).count();
+    let depends = |change: &JobChange| !change.events.is_empty() && bad_jobs(change).is_some();
+    changes[..count].iter().skip(1).position(depends).map_or(count, |before| before + 1)
 }
 
 /// What each change has sent.

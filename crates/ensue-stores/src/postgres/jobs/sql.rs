@@ -118,7 +118,7 @@ impl JobsSql {
             renew: sql(&function("jobs_renew", 5)),
             settle: sql(&function("jobs_settle", 48)),
             say: sql(&function("job_say", 9)),
-            wake: sql(&function("jobs_wake", 2)),
+            wake: sql(&function("jobs_wake", 3)),
             steer: sql(&function("jobs_steer", 7)),
             job: sql("SELECT {job_j} FROM {schema}.jobs j WHERE j.number = $1 AND j.stamp = $2"),
             jobs: page("SELECT x.number FROM {schema}.jobs x WHERE x.number > $1 ORDER BY x.number"),

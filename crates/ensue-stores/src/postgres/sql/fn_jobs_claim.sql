@@ -28,6 +28,7 @@ DECLARE
     v_left bigint[];
     v_taken bigint[];
     v_more bigint[];
+    v_from bigint[]; -- the handler of each
     v_pass int := 1;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared({lock_rules});
@@ -42,15 +43,22 @@ BEGIN
     END IF;
     SELECT s.last_value INTO o_seen FROM {schema}.job_numbers s;
     v_begun := clock_timestamp();
-    SELECT array_agg(DISTINCT s.of) INTO o_held
-    FROM unnest(p_scopes, p_scope_of) s(scope, of)
-    JOIN {schema}.rules r ON r.scope = s.scope AND (r.expires_at IS NULL OR r.expires_at > v_now);
-    IF o_held IS NOT NULL THEN
+    IF EXISTS (SELECT 1 FROM {schema}.rules) THEN
+        SELECT array_agg(DISTINCT s.of) INTO o_held
+        FROM unnest(p_scopes, p_scope_of) s(scope, of)
+        JOIN {schema}.rules r ON r.scope = s.scope AND (r.expires_at IS NULL OR r.expires_at > v_now);
         v_caps := ARRAY(SELECT CASE WHEN c.n = ANY (o_held) THEN 0 ELSE c.cap END
                         FROM unnest(v_caps) WITH ORDINALITY c(cap, n));
     END IF;
+    IF v_count = 1 AND p_of IS NULL THEN
+        -- The same without joins: a third of the time.
+        SELECT array_agg(t.number) INTO v_taken FROM (
+            SELECT j.number FROM {schema}.jobs j WHERE j.state = 'available' AND j.handler = p_handlers[1]
+            ORDER BY j.rank, j.turn LIMIT least(v_caps[1], p_limit) FOR UPDATE SKIP LOCKED) t;
+        v_pass := 3;
+    END IF;
     v_left := v_caps;
-    LOOP
+    WHILE v_pass < 3 LOOP
         -- Of several handlers, first how many of each are among the first: no more than these are locked. If somebody else
         -- is taking some of them, whatever else there is.
         IF v_count > 1 AND v_pass = 1 THEN
@@ -77,7 +85,7 @@ BEGIN
                 GROUP BY h.n
             ) w;
         END IF;
-        SELECT array_agg(t.number), array_agg(t.n) INTO v_more, v_caps FROM (
+        SELECT array_agg(t.number), array_agg(t.n) INTO v_more, v_from FROM (
             SELECT c.number, w.n FROM unnest(p_handlers, v_caps) WITH ORDINALITY w(handler, cap, n)
             CROSS JOIN LATERAL (
                 SELECT f.number, f.rank, f.turn
@@ -96,7 +104,7 @@ BEGIN
         ) t;
         v_taken := v_taken || v_more;
         EXIT WHEN v_count = 1 OR v_pass = 2 OR coalesce(cardinality(v_taken), 0) >= p_limit;
-        v_left := ARRAY(SELECT l.cap - (SELECT count(*) FROM unnest(v_caps) t(n) WHERE t.n = l.n)
+        v_left := ARRAY(SELECT l.cap - (SELECT count(*) FROM unnest(v_from) t(n) WHERE t.n = l.n)
                         FROM unnest(v_left) WITH ORDINALITY l(cap, n));
         v_caps := v_left;
         v_pass := 2;

@@ -52,19 +52,32 @@ BEGIN
     IF p_waves IS NULL AND p_line_changes IS NULL THEN
         -- Most are in no lane, and nothing of them can be refused: that is all then.
         v_now := coalesce(p_now, clock_timestamp());
-        SELECT * INTO v_ended FROM {schema}.jobs_end(v_now, p_call, false, p_numbers, p_stamps, p_fences, p_ends, p_asked,
-            p_gives_back, p_not_before, p_errors, p_results);
-        v_ready := v_ended.o_ready;
-        IF v_ended.o_at = ARRAY(SELECT generate_series(1, v_count)) THEN
+        IF p_asked IS NULL AND p_results IS NULL THEN
+            -- And have only succeeded: the same in two thirds of the time.
+            WITH ended AS (
+                UPDATE {schema}.jobs j
+                SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false,
+                    call = p_call
+                FROM unnest(p_numbers, p_stamps, p_fences) WITH ORDINALITY c(number, stamp, fence, n)
+                WHERE j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence
+                    AND coalesce(j.state, '') = 'running' AND NOT (j.ordered AND j.object IS NOT NULL)
+                RETURNING c.n
+            )
+            SELECT array_agg(e.n::int), array_fill('succeeded'::text, ARRAY[count(*)::int]) INTO v_first, v_first_states
+            FROM ended e;
+        ELSE
+            SELECT e.o_at, e.o_states, e.o_ready INTO v_first, v_first_states, v_ready
+            FROM {schema}.jobs_end(v_now, p_call, false, p_numbers, p_stamps, p_fences, p_ends, p_asked, p_gives_back,
+                p_not_before, p_errors, p_results) e;
+        END IF;
+        IF v_first = ARRAY(SELECT generate_series(1, v_count)) THEN
             o_states := array_fill('done'::text, ARRAY[v_count]);
-            o_job_states := v_ended.o_states;
+            o_job_states := v_first_states;
             IF v_ready IS NOT NULL THEN
                 SELECT * INTO o_ready_handlers, o_ready_ranks, o_ready_turns FROM {schema}.jobs_ready(v_ready);
             END IF;
             RETURN;
         END IF;
-        v_first := v_ended.o_at;
-        v_first_states := v_ended.o_states;
     ELSE
         PERFORM 1 FROM {schema}.jobs j
         WHERE j.number = ANY (p_numbers) AND NOT (coalesce(j.ordered, false) AND j.object IS NOT NULL)

@@ -1,9 +1,13 @@
 -- Lets up to p_limit jobs go on whose time has come, the earliest first, and finds as many whose lease has passed. A row for
 -- each of those, and one without a job if there is none. o_next_due is when to look again: what is told of now not counted.
 -- If nothing is due nothing is written and no lock is taken.
-CREATE FUNCTION {schema}.jobs_wake(p_now timestamptz, p_limit bigint)
+--
+-- Leases up to p_after are not looked at: under a held snapshot the index has an entry for each job that was ever claimed
+-- since. o_now and o_micros say when the look at leases was, and how long it took.
+CREATE FUNCTION {schema}.jobs_wake(p_now timestamptz, p_limit bigint, p_after timestamptz)
 RETURNS TABLE (
-    o_count bigint, o_next_due timestamptz, o_ready_handlers text[], o_ready_ranks bigint[], o_ready_turns bigint[], {job_table}
+    o_count bigint, o_next_due timestamptz, o_ready_handlers text[], o_ready_ranks bigint[], o_ready_turns bigint[],
+    o_now timestamptz, o_micros bigint, {job_table}
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
@@ -16,6 +20,8 @@ DECLARE
     v_handlers text[];
     v_objects text[];
     v_ready bigint[];
+    v_expired bigint[];
+    v_lease_due timestamptz;
 BEGIN
     o_count := 0;
     v_due := ARRAY(
@@ -50,18 +56,22 @@ BEGIN
         v_ready := v_ready || {schema}.jobs_go_on(v_now, v_loose, v_handlers, v_objects);
         SELECT * INTO o_ready_handlers, o_ready_ranks, o_ready_turns FROM {schema}.jobs_ready(v_ready);
     END IF;
-    SELECT least(
-        (SELECT j.not_before FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying')
-         ORDER BY j.not_before, j.number LIMIT 1),
-        (SELECT j.lease_until FROM {schema}.jobs j WHERE j.state = 'running'
-         ORDER BY j.lease_until, j.number LIMIT 1
-         OFFSET (SELECT count(*) FROM (
-            SELECT 1 FROM {schema}.jobs e WHERE e.state = 'running' AND e.lease_until <= v_now
-            ORDER BY e.lease_until, e.number LIMIT p_limit) told)))
-    INTO o_next_due;
+    o_now := clock_timestamp();
+    v_expired := ARRAY(
+        SELECT j.number FROM {schema}.jobs j
+        WHERE j.state = 'running' AND j.lease_until <= v_now AND j.lease_until > coalesce(p_after, '-infinity')
+        ORDER BY j.lease_until, j.number LIMIT p_limit);
+    SELECT j.lease_until INTO v_lease_due FROM {schema}.jobs j
+    WHERE j.state = 'running' AND j.lease_until > coalesce(p_after, '-infinity')
+    ORDER BY j.lease_until, j.number OFFSET cardinality(v_expired) LIMIT 1;
+    o_micros := (extract(epoch FROM clock_timestamp() - o_now) * 1000000)::bigint;
+    SELECT j.not_before INTO o_next_due FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying')
+    ORDER BY j.not_before, j.number LIMIT 1;
+    o_now := v_now;
+    o_next_due := least(o_next_due, v_lease_due);
     RETURN QUERY
-    SELECT o_count, o_next_due, o_ready_handlers, o_ready_ranks, o_ready_turns, {job_j} FROM {schema}.jobs j
-    WHERE j.state = 'running' AND j.lease_until <= v_now ORDER BY j.lease_until, j.number LIMIT p_limit;
+    SELECT o_count, o_next_due, o_ready_handlers, o_ready_ranks, o_ready_turns, o_now, o_micros, {job_j} FROM {schema}.jobs j
+    WHERE j.number = ANY (v_expired) ORDER BY j.lease_until, j.number;
     IF NOT FOUND THEN
         RETURN NEXT;
     END IF;

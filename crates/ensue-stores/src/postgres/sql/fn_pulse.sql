@@ -1,10 +1,12 @@
 -- What has happened? In one round trip all that an idle process asks: where the log ends and with which event, when the
--- next delayed event is due, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
+-- next delayed event is due, the version of the rules, how many numbers were given to jobs, when the next job is due or its
+-- lease passes, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
 -- each process that lives, and one at least; no version if no such member is known.
 CREATE FUNCTION {schema}.pulse(p_now timestamptz, p_hint bigint, p_member uuid, p_lease bigint)
 RETURNS TABLE (
     o_now timestamptz, o_last bigint, o_next_due timestamptz, o_id_part uuid, o_recorded_at timestamptz,
-    o_version bigint, o_id uuid, o_name text, o_kind text
+    o_version bigint, o_id uuid, o_name text, o_kind text,
+    o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamptz
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -16,6 +18,12 @@ BEGIN
     FROM {schema}.events e WHERE e.seq = o_last AND e.seq > v_trimmed_to;
     SELECT w.not_before INTO o_next_due
     FROM {schema}.delayed w WHERE w.seq IS NULL ORDER BY w.not_before, w.accepted LIMIT 1;
+    SELECT s.version INTO o_rules_version FROM {schema}.rules_state s;
+    SELECT n.last_value INTO o_jobs_sent FROM {schema}.job_numbers n;
+    o_jobs_due := least(
+        (SELECT j.not_before FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying')
+         ORDER BY j.not_before, j.number LIMIT 1),
+        (SELECT j.lease_until FROM {schema}.jobs j WHERE j.state = 'running' ORDER BY j.lease_until, j.number LIMIT 1));
     IF p_member IS NOT NULL THEN
         FOR o_version, o_id, o_name, o_kind IN
             SELECT r.o_version, r.o_id, r.o_name, r.o_kind FROM {schema}.member_renew(p_now, p_member, p_lease) r

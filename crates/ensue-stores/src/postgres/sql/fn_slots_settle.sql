@@ -2,7 +2,7 @@
 -- 'done', 'lost', 'key' or 'invalid'; of all but the first nothing is written.
 --
 -- Arrays are parallel: those of the first line one element for each change of a slot, the others for each lane, delivery,
--- line and event, whose change is told by its number, from 1; null if there is none of the kind.
+-- line, event and job, whose change is told by its number, from 1; null if there is none of the kind.
 --   p_call    null, or the identity of a settlement that must not be done twice: who sends it again is told what was
 --             answered first
 --   p_waves   in which wave the events of a change are published, see settle_events; 0 if its owner has refused them:
@@ -23,6 +23,10 @@ CREATE FUNCTION {schema}.slots_settle(
     p_event_changes int[], p_id_parts uuid[], p_topics text[], p_payloads text[], p_metadata text[],
     p_occurred_at timestamptz[], p_to uuid[], p_objects text[], p_keys text[], p_fingerprints bytea[],
     p_not_before timestamptz[],
+    p_job_changes int[], p_chances int[], p_handlers text[], p_job_objects text[], p_ordered boolean[],
+    p_job_payloads text[], p_job_metadata text[], p_ranks bigint[], p_job_not_before timestamptz[], p_job_keys text[],
+    p_attempts_max int[], p_exhausted text[], p_event_seqs bigint[], p_event_prevs bigint[], p_event_ids uuid[],
+    p_event_topics text[],
     OUT o_states text[], OUT o_reasons text[], OUT o_tail bigint, OUT o_recorded_at timestamptz[], OUT o_seqs bigint[],
     OUT o_prevs bigint[], OUT o_ids uuid[], OUT o_conflicts boolean[]
 ) LANGUAGE plpgsql VOLATILE
@@ -60,6 +64,15 @@ BEGIN
     LEFT JOIN {schema}.slots s ON s.group_id = g.id AND s.slot = c.slot
     LEFT JOIN {schema}.members m ON m.id = c.member;
 
+    -- Before the log: everybody takes these locks in this order.
+    IF p_job_objects IS NOT NULL OR p_job_keys IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        PERFORM {schema}.jobs_lock(ARRAY(
+            SELECT {schema}.job_bucket(b.handler, 'o' || b.object) FROM unnest(p_handlers, p_job_objects) b(handler, object)
+            WHERE b.object IS NOT NULL
+            UNION SELECT {schema}.job_bucket(b.handler, 'k' || b.key) FROM unnest(p_handlers, p_job_keys) b(handler, key)
+            WHERE b.key IS NOT NULL));
+    END IF;
     IF p_event_changes IS NOT NULL THEN
         SELECT * INTO o_states, o_reasons, o_tail, o_recorded_at, o_seqs, o_prevs, o_ids, o_conflicts
         FROM {schema}.settle_events(
@@ -104,6 +117,12 @@ BEGIN
     IF p_line_changes IS NOT NULL THEN
         PERFORM {schema}.settle_lines(v_groups, p_line_changes, p_line_seqs, p_line_attempts, p_line_at,
             p_line_levels, p_line_messages);
+    END IF;
+    IF p_job_changes IS NOT NULL THEN
+        PERFORM {schema}.jobs_insert(v_now, ARRAY(
+                SELECT v_groups[j.change] IS NOT NULL FROM unnest(p_job_changes) WITH ORDINALITY j(change, n) ORDER BY j.n),
+            p_chances, p_handlers, p_job_objects, p_ordered, p_job_payloads, p_job_metadata, p_ranks, p_job_not_before,
+            p_job_keys, p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
     END IF;
     IF p_call IS NOT NULL THEN
         INSERT INTO {schema}.settlements

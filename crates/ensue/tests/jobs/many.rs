@@ -1,0 +1,134 @@
+//! Jobs on Postgres, with several processes: each bus here is a member of its own, as a process is.
+#![cfg(feature = "postgres")]
+
+use crate::support::{LONG, Seen, rule, sent, until, until_state, with};
+use ensue::jobs::{JobOutcome, JobState, Steer};
+use ensue::rules::RuleKind;
+use ensue::{Context, Emit, Ensue, Event, GroupName, JobOptions, NewEvent, Outcome, Running};
+use ensue_conformance::postgres::fresh_schema;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+async fn node(url: &str, seen: &Seen) -> (Ensue, Running) {
+    let bus = Ensue::open(url).await.unwrap();
+    let handler = with(seen.clone(), async |seen, job: Event, cx: Context| {
+        tokio::task::yield_now().await;
+        // Every third fails once.
+        if cx.attempt() == 1 && job.payload.as_str().parse::<u32>().unwrap() % 3 == 0 {
+            return Ok(Outcome::Retry(Duration::ZERO));
+        }
+        seen.add(format!("{} {}", job.object.as_ref().map_or("-", |object| object.as_str()), job.payload.as_str()));
+        Ok(Outcome::Done)
+    });
+    bus.register_with("work", JobOptions { concurrency: Some(4), ..JobOptions::default() }, handler).unwrap();
+    let running = bus.start().await.unwrap();
+    (bus, running)
+}
+
+/// Two processes share the jobs of a handler; each object's are run in order, none is left out and none twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_share_jobs_and_keep_the_order_of_each_object() {
+    const JOBS: u32 = 300;
+    let (url, _) = fresh_schema("jobs");
+    let seen = Seen::default();
+    let (first, first_running) = node(&url, &seen).await;
+    let (second, second_running) = node(&url, &seen).await;
+    for chunk in 0..JOBS / 30 {
+        let bus = if chunk % 2 == 0 { &first } else { &second };
+        let job = |n: u32| Emit::to("work").object(format!("o{}", n % 10)).payload(&(chunk * 30 + n));
+        bus.emit_all((0..30).map(job).collect()).await.unwrap();
+    }
+    until("all have run", async || (seen.all().len() as u32 >= JOBS).then_some(())).await;
+    assert_eq!(seen.all().len() as u32, JOBS, "none runs twice");
+    for object in 0..10 {
+        let prefix = format!("o{object} ");
+        let of_object: Vec<u32> = seen.all().iter().filter_map(|one| one.strip_prefix(&prefix)?.parse().ok()).collect();
+        assert!(of_object.is_sorted() && of_object.len() as u32 == JOBS / 10, "{of_object:?}");
+    }
+    first_running.shutdown(LONG).await.unwrap();
+    second_running.shutdown(LONG).await.unwrap();
+}
+
+/// H17: what one process pauses has stopped in the other when the pause is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_answered_when_no_process_starts_anything_more() {
+    let (url, _) = fresh_schema("pause");
+    let started = Arc::new(AtomicU64::new(0));
+    let open = async |handlers: bool| {
+        let bus = Ensue::open(&url).await.unwrap();
+        if handlers {
+            let count = async |started: Arc<AtomicU64>, _: Event, _: Context| {
+                started.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            };
+            bus.register("t.j", with(started.clone(), count)).unwrap();
+            bus.on("t").named("h").handle(with(started.clone(), count)).unwrap();
+        }
+        let running = bus.start().await.unwrap();
+        (bus, running)
+    };
+    let (runs, runs_running) = open(true).await;
+    let (asks, asks_running) = open(false).await;
+    let pause = rule(RuleKind::Pause, "handler:t");
+    let mut in_all = 0;
+    for _ in 0..10 {
+        let emits = (0..20).map(|n| Emit::to("t.j").payload(&n)).collect();
+        let events = (0..20).map(|n| NewEvent::new("t").object(format!("o{n}"))).collect();
+        let (jobs, events, set) =
+            tokio::join!(runs.emit_all(emits), runs.publish_all(events), asks.set_rule(pause.clone()));
+        (jobs.unwrap(), events.unwrap(), set.unwrap());
+        in_all += 40;
+        let at_answer = started.load(Ordering::SeqCst);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(started.load(Ordering::SeqCst), at_answer, "something started after the answer");
+        asks.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    }
+    until("all have run", async || (started.load(Ordering::SeqCst) == in_all).then_some(())).await;
+    runs_running.shutdown(LONG).await.unwrap();
+    asks_running.shutdown(LONG).await.unwrap();
+}
+
+/// What another process sends, delays, brings back and frees is heard of without anybody ringing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_other_processes_send_is_heard_of() {
+    let (url, _) = fresh_schema("heard");
+    let seen = Seen::default();
+    let (_runs, running) = node(&url, &seen).await;
+    let other = Ensue::open(&url).await.unwrap();
+    let at_once = sent(&other, Emit::to("work").payload(&1)).await;
+    until_state(&other, at_once, JobState::Succeeded).await;
+    let at = other.store().now().await.unwrap() + Duration::from_millis(200);
+    let later = sent(&other, Emit::to("work").payload(&2).not_before(at)).await;
+    until_state(&other, later, JobState::Succeeded).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// A worker that is gone loses its job to another when its lease has passed, and its word changes nothing; a pull handler's
+/// deliveries come as jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_passes_to_another_and_deliveries_are_claimed() {
+    let (url, _) = fresh_schema("pull");
+    let bus = Ensue::open(&url).await.unwrap();
+    bus.on("order").named("remote").pull().unwrap();
+    let running = bus.start().await.unwrap();
+    let other = Ensue::open(&url).await.unwrap();
+    for n in 1..=2 {
+        bus.publish(NewEvent::new("order").object("o").payload(&n)).await.unwrap();
+    }
+    let keys = || vec![GroupName::stored("order.remote")];
+    let first = other.claim_jobs(keys(), 5, Duration::from_millis(300), LONG, "w1").await.unwrap();
+    assert_eq!(first.iter().map(|one| one.job.payload.as_str()).collect::<Vec<_>>(), ["1"]);
+    let second = bus.claim_jobs(keys(), 5, LONG, LONG, "w2").await.unwrap();
+    assert_eq!((second[0].job.id, second[0].job.attempts), (first[0].job.id, 2));
+    let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")] };
+    assert!(other.settle_claim(first[0].claim, done()).await.is_err());
+    assert_eq!(bus.settle_claim(second[0].claim, done()).await.unwrap().state, JobState::Succeeded);
+    let next = other.claim_jobs(keys(), 5, LONG, LONG, "w1").await.unwrap();
+    assert_eq!(next[0].job.payload.as_str(), "2");
+    let told = bus.steer_job(next[0].job.id, Steer::Cancel).await.unwrap();
+    assert!(told.cancel_asked && other.renew_claim(next[0].claim, LONG).await.unwrap().cancel);
+    running.shutdown(LONG).await.unwrap();
+}
