@@ -142,7 +142,7 @@ pub async fn a_pulse_tells_what_has_happened(factory: &dyn Factory) {
     let told = subject.pulse(Some((me.id, LEASE))).await;
     assert_eq!(told.now, subject.clock.now());
     let renewed = told.renewed.expect("it is known");
-    assert_eq!(renewed.members, [me.clone()]);
+    assert_eq!(renewed.members, std::slice::from_ref(&me));
     assert_eq!(Some(renewed), subject.store.renew(me.id, LEASE).await.expect("an answer"));
     subject.clock.advance_millis(20_000);
     assert_eq!(subject.members().await.len(), 1, "its lease was renewed");

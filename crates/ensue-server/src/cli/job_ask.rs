@@ -46,7 +46,8 @@ impl JobFilter {
 
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let JobQuery { states, handler, object, .. } = &self.0;
-        let states = (!states.is_empty()).then(|| states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(","));
+        let states =
+            (!states.is_empty()).then(|| states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(","));
         let pairs = [
             ("state", states),
             ("handler", handler.as_ref().map(ToString::to_string)),

@@ -211,7 +211,8 @@ impl Place<'_> {
                 Ok(Runs::Webhook(url))
             }
             (None, None) => {
-                let reason = "says nothing to run: add a `command: [program, …]`, a `webhook: https://…` or `pull: true`";
+                let reason =
+                    "says nothing to run: add a `command: [program, …]`, a `webhook: https://…` or `pull: true`";
                 Err(self.refuse(entry, None, reason))
             }
             (Some(_), Some(webhook)) => {

@@ -353,7 +353,8 @@ mod tests {
         let config = folder.path().join("my.yaml");
         let resolved = |text: &str| {
             std::fs::write(&config, text).unwrap();
-            Settings::resolve(Given { config: Some(config.clone()), ..Given::default() }).map(|settings| settings.workers)
+            Settings::resolve(Given { config: Some(config.clone()), ..Given::default() })
+                .map(|settings| settings.workers)
         };
         assert_eq!((resolved("").unwrap(), resolved("workers: 3\n").unwrap()), (WORKERS, 3));
         for bad in ["workers: 0\n", "workers: 10001\n"] {

@@ -152,7 +152,8 @@ pub(super) async fn explain(State(app): State<Arc<App>>, RawQuery(raw): RawQuery
     match what {
         "event" => explain_event(bus, &query, value).await,
         "job" => {
-            let unknown = || Problem::not_found(format!("there is no job {:?}", value.chars().take(60).collect::<String>()));
+            let unknown =
+                || Problem::not_found(format!("there is no job {:?}", value.chars().take(60).collect::<String>()));
             let id = JobId::parse(value).ok_or_else(unknown)?;
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_job(id).await?)))
         }
@@ -171,7 +172,10 @@ async fn explain_event(bus: &Ensue, query: &Query, value: &str) -> Result<Respon
         return Err(Problem::bad_request("group", "stands beside `handler`: ask for one of them"));
     }
     let place = named(Ok(Path(value.to_owned()))).map_err(|_| {
-        Problem::bad_request("event", "is neither the seq nor the id (a UUID) of an event; use one that a publish answered")
+        Problem::bad_request(
+            "event",
+            "is neither the seq nor the id (a UUID) of an event; use one that a publish answered",
+        )
     })?;
     let seq = match place {
         Named::Place(seq) => seq,

@@ -4,7 +4,8 @@ use super::App;
 use super::events::path_text;
 use super::fields_body::FieldsBody;
 use super::groups::Segment;
-use super::jobs_body::{self, JOB_FIELDS, OneOrManyJobsShape};
+use super::jobs_body::{self, JOB_FIELDS};
+use super::jobs_requests::{BulkRequestShape, OneOrManyJobsShape};
 use super::jobs_shapes::{BulkShape, JobShape, JobsShape, SentOneOrManyShape, SentShape};
 use super::problem::Problem;
 use super::query::Query;
@@ -15,9 +16,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::jobs::{JobId, JobQuery, JobState, Steer};
 use ensue::{GroupName, ObjectKey};
-use serde::Deserialize;
 use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// The most jobs that one call takes.
 const JOBS_MAX: usize = 1_000;
@@ -222,31 +221,6 @@ async fn steer(
     FieldsBody::take(request, &app.options, &[]).await?.fields()?;
     let job = app.bus.steer_job(id, steer).await?;
     Ok(shapes::json(StatusCode::OK, &JobShape::from(&app.bus.tell_job(job).await?)))
-}
-
-/// What to do to many jobs. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = BulkRequest)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct BulkRequestShape {
-    /// `cancel`, `retry` or `skip`.
-    action: String,
-    filter: BulkFilterShape,
-    /// Only say how many it would be done to.
-    dry_run: Option<bool>,
-}
-
-/// Which jobs are meant; at least one of these.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = BulkFilter)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct BulkFilterShape {
-    /// In this state, or in one of several with commas between.
-    state: Option<String>,
-    /// Of this handler and those below it.
-    handler: Option<String>,
-    /// Of this object.
-    object: Option<String>,
 }
 
 /// Cancels, retries or skips many jobs

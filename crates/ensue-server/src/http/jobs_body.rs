@@ -6,54 +6,10 @@ use super::problem::Problem;
 use ensue::jobs::{Emit, JobLine, JobState};
 use ensue::positions::delivery::LINE_BYTES_MAX;
 use ensue::{GroupName, Level, NewEvent, ObjectKey, OnExhausted, Timestamp};
-use serde::Deserialize;
 use std::borrow::Cow;
-use utoipa::ToSchema;
 
 /// The most lines that one call takes.
 const LINES_MAX: usize = 1_000;
-
-/// A job to send. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = NewJob)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) struct NewJobShape {
-    /// The key of the handler that is to run it. It need not be known yet.
-    #[schema(example = "mail.send", max_length = 255)]
-    handler: String,
-    /// The content; null if left out.
-    payload: Option<serde_json::Value>,
-    /// What is said about it: a JSON object.
-    metadata: Option<std::collections::HashMap<String, serde_json::Value>>,
-    /// What it is about. Jobs of one handler and object run one after another, in the order in which they were sent.
-    #[schema(example = "order:17", max_length = 512)]
-    object: Option<String>,
-    /// `false`: the jobs of its object need not run one after another.
-    ordered: Option<bool>,
-    /// Higher first, first come first served inside; 0 unless told. Any 64-bit number.
-    priority: Option<u64>,
-    /// Runs no earlier than this.
-    #[schema(format = DateTime)]
-    not_before: Option<String>,
-    /// While a job of the handler with this key is live, another is not made.
-    #[schema(max_length = 512)]
-    unique_key: Option<String>,
-    /// How often it is attempted; as its handler says unless told, and 5 where that is not known.
-    #[schema(minimum = 1, maximum = 1000000)]
-    attempts_max: Option<u32>,
-    /// What happens to the others of its object when it has died: `hold`, `skip` or `dead_letter_object`.
-    on_exhausted: Option<String>,
-}
-
-/// One job, or several that are sent together or not at all.
-#[derive(Deserialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = OneOrManyJobs)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) enum OneOrManyJobsShape {
-    One(NewJobShape),
-    Many(Vec<NewJobShape>),
-}
 
 /// The fields of a job to send.
 pub(super) const JOB_FIELDS: &[&str] = &[

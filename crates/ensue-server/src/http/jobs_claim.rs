@@ -5,6 +5,7 @@ use super::fields_body::{BodyFields, FieldsBody};
 use super::groups::Segment;
 use super::jobs::{job_id, no_job};
 use super::jobs_body;
+use super::jobs_requests::{ClaimShape, CompleteShape, FailShape, RenewShape, SayShape, SnoozeShape};
 use super::jobs_shapes::{ClaimedJobsShape, ClaimedShape, JobShape, RenewedShape};
 use super::problem::{Kind, Problem};
 use super::query::Query;
@@ -15,11 +16,9 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
-use ensue::jobs::{ClaimToken, JobId, JobOutcome, SeenJob};
-use serde::Deserialize;
+use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, SeenJob};
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::ToSchema;
 
 /// The most jobs that one claim takes.
 const LIMIT_MAX: u64 = 1_000;
@@ -37,99 +36,6 @@ const WORKER_BYTES_MAX: usize = 255;
 const HANDLERS_MAX: usize = 200;
 /// The longest error, in bytes; what is longer is cut.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-
-/// What a worker wants. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = ClaimJobs)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct ClaimShape {
-    /// Jobs of these handlers, by their keys: 1 to 200.
-    handlers: Vec<String>,
-    /// At most this many; 1 unless told.
-    #[schema(minimum = 1, maximum = 1000)]
-    limit: Option<u64>,
-    /// How long the jobs are the worker's, unless it renews; 30 s unless told.
-    #[schema(minimum = 100, maximum = 86400000)]
-    lease_ms: Option<u64>,
-    /// If there is nothing: how long to wait for something; not at all unless told.
-    #[schema(maximum = 30000)]
-    wait_ms: Option<u64>,
-    /// What the worker is called, for people.
-    #[schema(max_length = 255)]
-    worker: Option<String>,
-}
-
-/// How long a claim goes on. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = RenewClaim)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct RenewShape {
-    claim: String,
-    /// From now on; 30 s unless told.
-    #[schema(minimum = 100, maximum = 86400000)]
-    lease_ms: Option<u64>,
-}
-
-/// What a worker made of a job. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = CompleteJob)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct CompleteShape {
-    claim: String,
-    /// Kept with the job.
-    result: Option<serde_json::Value>,
-    /// Published in the same commit, or nothing is done at all.
-    events: Option<Vec<super::shapes::NewEventShape>>,
-}
-
-/// What went wrong. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = FailJob)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct FailShape {
-    claim: String,
-    /// In words; kept with the job.
-    error: String,
-    /// `false`: another attempt would not help; the job is dead.
-    retry: Option<bool>,
-    /// After how long it is tried again; as its handler says unless told.
-    #[schema(maximum = 31622400000_u64)]
-    retry_in_ms: Option<u64>,
-}
-
-/// How long a job is put off. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = SnoozeJob)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct SnoozeShape {
-    claim: String,
-    #[schema(maximum = 31622400000_u64)]
-    for_ms: u64,
-}
-
-/// What a worker says about a job. Other fields are refused.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = SayLines)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct SayShape {
-    claim: String,
-    /// 1 to 1,000.
-    lines: Vec<SayLineShape>,
-}
-
-/// A line to be kept.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = SayLine)]
-#[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
-pub(super) struct SayLineShape {
-    /// At most 16 KiB are kept.
-    message: String,
-    /// `debug`, `info` (unless told), `warn` or `error`.
-    level: Option<String>,
-    /// When; now unless told.
-    #[schema(format = DateTime)]
-    time: Option<String>,
-}
 
 /// Claims jobs
 ///
@@ -176,11 +82,12 @@ pub(super) async fn claim(
             return Err(Problem::new(Kind::Unavailable, "the server stops, and nothing has come yet: claim again"));
         }
     };
-    let seen: Vec<SeenJob> = claimed
-        .iter()
-        .map(|claimed| SeenJob { job: claimed.job.clone(), state: claimed.job.state, held_by: None })
-        .collect();
-    let jobs = claimed.iter().zip(&seen).map(|(claimed, seen)| ClaimedShape::of(claimed, seen)).collect();
+    let seen = |ClaimedJob { job, claim }| {
+        let state = job.state;
+        (SeenJob { job, state, held_by: None }, claim)
+    };
+    let seen: Vec<(SeenJob, ClaimToken)> = claimed.into_iter().map(seen).collect();
+    let jobs = seen.iter().map(|(job, claim)| ClaimedShape::of(job, *claim)).collect();
     Ok(shapes::json(StatusCode::OK, &ClaimedJobsShape { jobs }))
 }
 
@@ -368,7 +275,13 @@ pub(super) async fn fail(
     if !retry && after.is_some() {
         return Err(Problem::invalid("retry_in_ms", "does not go with `\"retry\": false`; leave one of them out"));
     }
-    settle(&app, id, claim, JobOutcome::Failed { error: jobs_body::cut(&error, ERROR_BYTES_MAX).into_owned(), retry, after }).await
+    settle(
+        &app,
+        id,
+        claim,
+        JobOutcome::Failed { error: jobs_body::cut(&error, ERROR_BYTES_MAX).into_owned(), retry, after },
+    )
+    .await
 }
 
 /// Puts a job off

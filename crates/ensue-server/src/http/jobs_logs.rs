@@ -120,7 +120,10 @@ impl Listener {
                 Err(error) => {
                     tracing::warn!("a stream of a job's lines ended because the store failed: {error}");
                     self.over = true;
-                    return Some((Ok(Bytes::from_static(b": the store failed; come back with Last-Event-ID\n\n")), self));
+                    return Some((
+                        Ok(Bytes::from_static(b": the store failed; come back with Last-Event-ID\n\n")),
+                        self,
+                    ));
                 }
             }
             let mut stop = self.stop.clone();

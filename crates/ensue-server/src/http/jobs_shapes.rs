@@ -1,6 +1,6 @@
 //! What do answers about jobs look like?
 
-use ensue::jobs::{Bulk, Cause, ClaimedJob, Enqueued, JobError, JobId, JobLine, SeenJob, SeenPage};
+use ensue::jobs::{Bulk, Cause, ClaimToken, Enqueued, JobError, JobId, JobLine, SeenJob, SeenPage};
 use ensue::{EventId, Json, Seq, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -204,8 +204,8 @@ pub(crate) struct ClaimedShape<'a> {
 }
 
 impl<'a> ClaimedShape<'a> {
-    pub fn of(claimed: &ClaimedJob, job: &'a SeenJob) -> Self {
-        Self { job: JobShape::from(job), claim: claimed.claim.to_string() }
+    pub fn of(job: &'a SeenJob, claim: ClaimToken) -> Self {
+        Self { job: JobShape::from(job), claim: claim.to_string() }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How does a client follow the log? | `stream.rs` |
 //! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its answers in `groups_shapes.rs` |
-//! | How are jobs sent, found, called off and brought back? | `jobs.rs`, bodies in `jobs_body.rs`, answers in `jobs_shapes.rs` |
+//! | How are jobs sent, found, called off and brought back? | `jobs.rs`, bodies in `jobs_body.rs` and `jobs_requests.rs`, answers in `jobs_shapes.rs` |
 //! | How does a worker in any language get jobs, and say what became of them? | `jobs_claim.rs`, and who listens `jobs_logs.rs` |
 //! | How is something paused, blocked and let go on? | `rules.rs` |
 //! | Why is this not running? | `explain.rs` |
@@ -43,6 +43,7 @@ mod jobs;
 mod jobs_body;
 mod jobs_claim;
 mod jobs_logs;
+mod jobs_requests;
 pub(crate) mod jobs_shapes;
 mod measure;
 mod objects;

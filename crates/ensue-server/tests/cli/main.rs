@@ -3,6 +3,7 @@
 mod client;
 mod group;
 mod handlers;
+mod job;
 mod list;
 mod serve;
 mod settings;

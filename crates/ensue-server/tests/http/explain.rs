@@ -37,7 +37,10 @@ async fn an_event_is_explained_for_each_handler_and_for_one() {
     assert!(why["because"][0]["fix"].as_str().unwrap().contains("ensue object retry o --handler a.fails"), "{why}");
     assert_eq!(why["because"][1]["detail"], "no luck");
     let behind = explained(&server, &format!("event={second}&handler=a.fails")).await;
-    assert_eq!((&behind["because"][0]["kind"], &behind["because"][0]["ref"]), (&json!("predecessor"), &json!(first.to_string())));
+    assert_eq!(
+        (&behind["because"][0]["kind"], &behind["because"][0]["ref"]),
+        (&json!("predecessor"), &json!(first.to_string()))
+    );
     let picky = explained(&server, &format!("event={first}&handler=a.picky")).await;
     assert_eq!((&picky["verdict"], kinds(&picky)), (&json!("not_matched"), vec!["condition"]));
     assert!(picky["because"][0]["detail"].as_str().unwrap().contains("e.payload->>'x' = '1'"), "{picky}");

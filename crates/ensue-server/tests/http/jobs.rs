@@ -109,7 +109,10 @@ async fn the_deliveries_of_a_pull_handler_are_claimed_as_jobs() {
     let second = server.publish("order.paid", Some("o")).await;
     let claimed = server.claim_one("order.remote").await;
     let event = &claimed["event"];
-    assert_eq!((event["seq"].as_u64(), &event["prev"], &event["topic"]), (Some(first), &Value::Null, &json!("order.paid")));
+    assert_eq!(
+        (event["seq"].as_u64(), &event["prev"], &event["topic"]),
+        (Some(first), &Value::Null, &json!("order.paid"))
+    );
     assert_eq!(claimed["object"], "o");
     assert!(server.claim("order.remote", 5).await.is_empty(), "the second waits for the first");
     let target = format!("explain?event={second}&handler=order.remote");

@@ -15,8 +15,23 @@ async fn a_jobs_fields_are_those_described() {
     let sent: BTreeSet<String> = job.as_object().unwrap().keys().cloned().collect();
     assert_eq!(sent, described);
     for promised in [
-        "id", "handler", "object", "payload", "state", "priority", "attempts", "attempts_max", "not_before", "enqueued_at",
-        "locked_at", "started_at", "finished_at", "worker", "errors", "held_by", "event",
+        "id",
+        "handler",
+        "object",
+        "payload",
+        "state",
+        "priority",
+        "attempts",
+        "attempts_max",
+        "not_before",
+        "enqueued_at",
+        "locked_at",
+        "started_at",
+        "finished_at",
+        "worker",
+        "errors",
+        "held_by",
+        "event",
     ] {
         assert!(sent.contains(promised), "{promised}");
     }

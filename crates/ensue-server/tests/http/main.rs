@@ -15,6 +15,7 @@ mod jobs_claim;
 mod jobs_input;
 mod jobs_postgres;
 mod openapi;
+mod openapi_jobs;
 mod pages;
 mod postgres;
 mod rules;

@@ -23,8 +23,8 @@ async fn moody(tokens: Tokens) -> (Server, Arc<Mutex<Mood>>) {
     (Server::serve(bus, options).await, mood)
 }
 
-const TOKEN: &str = "Authorization: Bearer t";
-const JSON: &str = "Content-Type: application/json";
+pub const TOKEN: &str = "Authorization: Bearer t";
+pub const JSON: &str = "Content-Type: application/json";
 
 async fn description(server: &Server) -> Value {
     let answer = server.request("GET", "/openapi.json", &[TOKEN], b"").await;
@@ -50,7 +50,11 @@ fn filled(path: &str) -> String {
     if path == "/v1/objects" {
         return "/v1/objects?held=true".into();
     }
+    if path == "/v1/explain" {
+        return "/v1/explain?object=o".into();
+    }
     path.replace("{place}", "1")
+        .replace("{kind}/{scope}", "pause/object:a/b")
         .replace("{object}", "o")
         .replace("{group}", "g")
         .replace("{id}", NO_ID)
@@ -58,7 +62,7 @@ fn filled(path: &str) -> String {
 }
 
 /// The id of nothing.
-const NO_ID: &str = "0190a5a0-0000-7000-8000-000000000001";
+pub const NO_ID: &str = "0190a5a0-0000-7000-8000-000000000001";
 
 /// A body that an operation can read, so that it comes as far as to the store.
 fn fitting(path: &str) -> &'static [u8] {
@@ -68,6 +72,18 @@ fn fitting(path: &str) -> &'static [u8] {
         "/v1/groups/{group}/commit" => {
             br#"{"cursor":0,"lease":"010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}"#
         }
+        "/v1/jobs" => br#"{"handler":"h"}"#,
+        "/v1/jobs/claim" => br#"{"handlers":["h"]}"#,
+        "/v1/jobs/bulk" => br#"{"action":"retry","filter":{"handler":"h"}}"#,
+        "/v1/jobs/{id}/fail" => br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","error":"x"}"#,
+        "/v1/jobs/{id}/snooze" => br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","for_ms":1}"#,
+        "/v1/jobs/{id}/log" => {
+            br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","lines":[{"message":"x"}]}"#
+        }
+        "/v1/jobs/{id}/renew" | "/v1/jobs/{id}/complete" => {
+            br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001"}"#
+        }
+        path if path.starts_with("/v1/rules") || path.starts_with("/v1/jobs") => b"{}",
         path if path.starts_with("/v1/groups/{group}") => b"{}",
         path if path.ends_with("/retry") || path.ends_with("/skip") => b"{}",
         _ => br#"{"topic":"a"}"#,
@@ -226,6 +242,7 @@ async fn every_described_status_happens_and_no_other() {
         seen.insert((method.to_string(), path.to_string(), status));
     }
     groups_answer(&server, &mut seen).await;
+    crate::openapi_jobs::answer(&server, &mut seen).await;
     handlers_answer(&server, &mut seen).await;
     for (method, path, status) in &described {
         let target = filled(path);

@@ -3,7 +3,9 @@
 //! Each verb is one turn at the writer, or one look that holds up nobody; what it does is in the file of its noun.
 
 use super::writer::Changing;
-use super::{SqliteStore, deliveries, error, groups, lanes, parked, schema, serving, settle, slots, subscriptions};
+use super::{
+    SqliteStore, deliveries, error, groups, jobs, lanes, parked, schema, serving, settle, slots, subscriptions,
+};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::positions::{
@@ -26,7 +28,9 @@ impl Changing<'_> {
 /// Puts positions in order that another process has left, before anybody uses them.
 pub(super) fn take_over(connection: &mut Connection, clock: Timestamp) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
-    slots::forget_processes(&transaction, whole_microseconds(clock))
+    // Nobody else writes to this file: whoever ran jobs in the process before has ended with it.
+    jobs::time::let_go_of_processes(&transaction, whole_microseconds(clock))
+        .and_then(|()| slots::forget_processes(&transaction, whole_microseconds(clock)))
         .and_then(|()| groups::sweep_all(&transaction))
         .and_then(|()| transaction.commit())
         .map_err(error::of_write)

@@ -14,9 +14,10 @@ impl Ensue {
             self.inner().tail.look_now();
             deliveries.drained(end).await;
             let ran_before = jobs.ran();
+            let let_go = crate::jobs::look(self).await?.let_go;
             jobs.drained().await;
             // Handlers and jobs may have published, and sent jobs.
-            if self.store().bounds().await?.last == end && jobs.ran() == ran_before {
+            if self.store().bounds().await?.last == end && jobs.ran() == ran_before && let_go == 0 {
                 return Ok(());
             }
         }

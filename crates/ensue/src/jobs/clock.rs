@@ -30,7 +30,7 @@ pub(crate) async fn run(bus: Ensue) {
     let mut due = bus.inner().jobs.due.subscribe();
     loop {
         let wait = match look(&bus).await {
-            Ok(wait) => wait,
+            Ok(looked) => looked.again_after,
             Err(StoreError::Closed) => return,
             Err(error) => {
                 tracing::warn!(%error, "jobs that are due cannot go on; trying again");
@@ -48,27 +48,38 @@ pub(crate) async fn run(bus: Ensue) {
     }
 }
 
-/// Lets everything go on whose time has come; answers how long it is to the next look.
-pub(crate) async fn look(bus: &Ensue) -> Result<Duration, StoreError> {
+/// What a look has done.
+pub(crate) struct Looked {
+    /// How many jobs wait no longer for their time, or for a worker that has vanished.
+    pub let_go: usize,
+    /// How long it is to the next look.
+    pub again_after: Duration,
+}
+
+/// Lets everything go on whose time has come.
+pub(crate) async fn look(bus: &Ensue) -> Result<Looked, StoreError> {
     let began = Instant::now();
     bus.expire_rules().await?;
+    let mut let_go = 0;
     let next_due = loop {
         let woken = bus.store().wake_jobs(BATCH).await?;
         if woken.count > 0 {
             bus.inner().jobs.ring();
         }
         let vanished = woken.expired.len();
+        let_go += woken.count + vanished;
         take_from_vanished(bus, woken.expired).await?;
         if woken.count < BATCH && vanished < BATCH {
             break woken.next_due;
         }
     };
     let next_due = next_due.into_iter().chain(bus.inner().gate.rules().next_expiry()).min();
-    match next_due {
+    let again_after = match next_due {
         // By the store's clock, which is not ours.
-        Some(due) => Ok(until(due, bus.store().now().await?).min(LOOK_EVERY)),
-        None => Ok(LOOK_EVERY.saturating_sub(began.elapsed())),
-    }
+        Some(due) => until(due, bus.store().now().await?).min(LOOK_EVERY),
+        None => LOOK_EVERY.saturating_sub(began.elapsed()),
+    };
+    Ok(Looked { let_go, again_after })
 }
 
 async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreError> {

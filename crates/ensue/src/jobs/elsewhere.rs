@@ -6,7 +6,7 @@
 use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
-use ensue_core::handling::{Ended, Retry, after_attempt};
+use ensue_core::handling::{Ended, after_attempt};
 use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, notices};
 use ensue_core::positions::Fence;
 use ensue_core::store::PAGE_BYTES_MAX;
@@ -194,7 +194,7 @@ impl Ensue {
             }
             JobOutcome::Snoozed(wait) => (Ended::Snoozed(wait), None, Vec::new()),
         };
-        let retry = self.inner().handlers.job_retry(&job.handler).unwrap_or_else(Retry::default);
+        let retry = self.inner().handlers.job_retry(&job.handler).unwrap_or_default();
         let (retry, now) = (retry.limited_to(job.attempts_max), self.store().now().await?);
         let end = JobEnd::of(after_attempt(ended, job.attempts, &retry, job.on_exhausted, now, rand::random()));
         Ok(JobChange { result, events, ..JobChange::new(held, end) })

@@ -35,7 +35,7 @@ pub use seen::{SeenJob, SeenPage};
 pub use served::JobOptions;
 pub use steering::{Bulk, BulkFilter};
 
-pub(crate) use clock::Sooner;
+pub(crate) use clock::{Sooner, look};
 pub(crate) use running::RunningJobs;
 pub(crate) use seen::Around;
 

@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 /// How many jobs run at once in one process, unless told.
@@ -28,8 +28,28 @@ const SHORT: Duration = Duration::from_millis(5);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// The same, where no other process can write.
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
+/// With so many ends to write, no more are claimed.
+const UNWRITTEN_MAX: usize = 2 * JOBS_MAX;
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Ends on their way to the store.
+struct Settling {
+    /// Kept until the answer is there: what could not be written is written again, under its fence.
+    changes: Vec<JobChange>,
+    answer: JoinHandle<Result<Vec<JobSettled>, StoreError>>,
+}
+
+/// Comes back with the answer, if one is waited for.
+async fn answered(settling: &mut Option<Settling>) -> Result<Vec<JobSettled>, StoreError> {
+    match settling {
+        Some(settling) => {
+            let ended = |_| Err(StoreError::InDoubt("the task that settled jobs was ended".into()));
+            (&mut settling.answer).await.unwrap_or_else(ended)
+        }
+        None => std::future::pending().await,
+    }
+}
 
 /// Is there nothing left to do, as of this look?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,7 +84,9 @@ pub(crate) struct Pool {
     at_work: HashMap<GroupName, usize>,
     finished: Vec<Over>,
     /// What is to be written of them.
-    to_write: Vec<JobChange>,
+    to_write: VecDeque<JobChange>,
+    /// What is being written of them; meanwhile others are claimed and run.
+    settling: Option<Settling>,
     /// How many are claimed ahead.
     ahead: usize,
     maybe_more: bool,
@@ -93,7 +115,8 @@ impl Pool {
             busy: HashMap::new(),
             at_work: HashMap::new(),
             finished: Vec::new(),
-            to_write: Vec::new(),
+            to_write: VecDeque::new(),
+            settling: None,
             ahead: 0,
             maybe_more: true,
             ran: 0,
@@ -126,11 +149,11 @@ impl Pool {
                 self.give_back_queued();
             }
             self.start_queued().await;
-            self.settle().await?;
+            self.begin_settling().await?;
             if stopping && self.running.is_empty() && self.is_written() {
                 return Ok(());
             }
-            if !stopping && self.maybe_more && self.claim().await? {
+            if !stopping && self.maybe_more && self.unwritten() < UNWRITTEN_MAX && self.claim().await? {
                 continue;
             }
             let idle = self.running.is_empty() && self.queue.is_empty() && self.is_written() && !self.maybe_more;
@@ -138,6 +161,7 @@ impl Pool {
             let bus = self.bus.clone();
             tokio::select! {
                 Some(ended) = self.running.join_next() => self.take_ended(ended),
+                answers = answered(&mut self.settling) => self.settled(answers)?,
                 () = bus.inner().jobs.rung() => self.maybe_more = true,
                 Ok(()) = rules.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
@@ -151,7 +175,12 @@ impl Pool {
     }
 
     fn is_written(&self) -> bool {
-        self.finished.is_empty() && self.to_write.is_empty()
+        self.unwritten() == 0
+    }
+
+    /// How many attempts have ended whose end is not written.
+    fn unwritten(&self) -> usize {
+        self.finished.len() + self.to_write.len() + self.settling.as_ref().map_or(0, |settling| settling.changes.len())
     }
 
     fn take_ended(&mut self, ended: Result<Over, tokio::task::JoinError>) {
@@ -273,27 +302,41 @@ impl Pool {
         }
     }
 
-    /// Writes what has ended, in one commit.
-    async fn settle(&mut self) -> Result<(), StoreError> {
+    /// Begins to write what has ended, in one commit, unless something is being written already.
+    async fn begin_settling(&mut self) -> Result<(), StoreError> {
         if !self.finished.is_empty() {
             let now = self.deliveries.now().await?;
             self.to_write.extend(self.finished.drain(..).filter_map(|over| over.change(now)));
         }
-        while !self.to_write.is_empty() {
+        if self.settling.is_none() && !self.to_write.is_empty() {
             let count = self.to_write.len().min(JOBS_MAX);
-            // Kept until the answer is there: what could not be written is written again, under its fence.
-            let answers = self.bus.settle_jobs(self.to_write[..count].to_vec()).await?;
-            let written: Vec<JobChange> = self.to_write.drain(..count).collect();
-            for (change, answer) in written.into_iter().zip(answers) {
-                if let JobSettled::Refused(error) = answer {
-                    // What it wanted to publish or send is not taken: that is a failure of the attempt.
-                    let error = format!("what it published or sent was refused: {error}");
-                    self.to_write.push(JobChange::new(change.held, JobEnd::Dead { error }));
-                }
-            }
-            // A lane may have turned.
-            self.maybe_more = true;
+            let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
+            let (bus, sent) = (self.bus.clone(), changes.clone());
+            // A task of its own: it goes on while others are claimed.
+            let answer = tokio::spawn(async move { bus.settle_jobs(sent).await });
+            self.settling = Some(Settling { changes, answer });
         }
+        Ok(())
+    }
+
+    fn settled(&mut self, answers: Result<Vec<JobSettled>, StoreError>) -> Result<(), StoreError> {
+        let Some(Settling { changes, .. }) = self.settling.take() else { return Ok(()) };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                changes.into_iter().rev().for_each(|change| self.to_write.push_front(change));
+                return Err(error);
+            }
+        };
+        for (change, answer) in changes.into_iter().zip(answers) {
+            if let JobSettled::Refused(error) = answer {
+                // What it wanted to publish or send is not taken: that is a failure of the attempt.
+                let error = format!("what it published or sent was refused: {error}");
+                self.to_write.push_back(JobChange::new(change.held, JobEnd::Dead { error }));
+            }
+        }
+        // A lane may have turned.
+        self.maybe_more = true;
         Ok(())
     }
 }

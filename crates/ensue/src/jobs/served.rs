@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How the jobs of a registered handler are run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct JobOptions {
     /// How often a job is attempted, and after how long.
     pub retry: Retry,
@@ -20,18 +20,6 @@ pub struct JobOptions {
     pub on_exhausted: OnExhausted,
     /// Keeps the lines of attempts that succeed, too.
     pub logs_always: bool,
-}
-
-impl Default for JobOptions {
-    fn default() -> Self {
-        Self {
-            retry: Retry::default(),
-            timeout: None,
-            concurrency: None,
-            on_exhausted: OnExhausted::default(),
-            logs_always: false,
-        }
-    }
 }
 
 impl JobOptions {

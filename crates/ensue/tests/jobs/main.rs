@@ -1,5 +1,6 @@
 //! Jobs and rules: work that is sent straight to a handler, and what keeps it from running.
 
+mod crash;
 mod elsewhere;
 mod freeze;
 mod many;

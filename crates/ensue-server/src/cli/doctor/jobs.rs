@@ -25,7 +25,9 @@ fn tell(counts: &[JobCount], servers: &[Server], rules: &RuleSet, now: Timestamp
     let live = counts.iter().filter(|count| !count.state.is_final()).map(|count| count.count).sum();
     let found = match live {
         0 => "none waits or runs".to_owned(),
-        live => format!("{} not over, {} running", output::counted(live, "job"), output::grouped(of(JobState::Running))),
+        live => {
+            format!("{} not over, {} running", output::counted(live, "job"), output::grouped(of(JobState::Running)))
+        }
     };
     checks.ok("jobs", found);
     let mut waiting: BTreeMap<&str, u64> = BTreeMap::new();
@@ -42,10 +44,13 @@ fn tell(counts: &[JobCount], servers: &[Server], rules: &RuleSet, now: Timestamp
     }
     let more = unserved.len().saturating_sub(NAMED_MAX);
     for (handler, count, until) in unserved.into_iter().take(NAMED_MAX) {
-        let since = until.map_or("nobody has registered it".to_owned(), |until| format!("nobody serves it since {until}"));
+        let since =
+            until.map_or("nobody has registered it".to_owned(), |until| format!("nobody serves it since {until}"));
         let wait = if count == 1 { "waits" } else { "wait" };
         let found = format!("{} {wait} for the handler `{handler}`: {since}", output::counted(count, "job"));
-        let fix = format!("start what runs `{handler}`, or claim its jobs; a mistyped key: ensue job cancel --handler {handler}");
+        let fix = format!(
+            "start what runs `{handler}`, or claim its jobs; a mistyped key: ensue job cancel --handler {handler}"
+        );
         checks.note("jobs", found, fix);
     }
     if more > 0 {

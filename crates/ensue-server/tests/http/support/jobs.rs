@@ -94,7 +94,10 @@ pub async fn a_job_is_sent_claimed_said_of_and_completed_with_its_events(server:
     let job = json!({"handler": "mail.send", "payload": {"to": 1.50}, "object": "u:1", "metadata": {"a": 1}});
     let id = server.send_job(job).await;
     let waits = server.job(&id).await;
-    assert_eq!((&waits["state"], &waits["attempts"], &waits["attempts_max"]), (&json!("available"), &json!(0), &json!(5)));
+    assert_eq!(
+        (&waits["state"], &waits["attempts"], &waits["attempts_max"]),
+        (&json!("available"), &json!(0), &json!(5))
+    );
     assert!(waits["held_by"].as_str().unwrap().contains("nobody has registered the handler `mail.send`"), "{waits}");
     let claimed = server.claim_one("mail.send").await;
     assert_eq!((claimed["id"].as_str(), claimed["state"].as_str()), (Some(&*id), Some("running")));
@@ -114,7 +117,10 @@ pub async fn a_job_is_sent_claimed_said_of_and_completed_with_its_events(server:
     assert_eq!((&logs["next"], logs["logs"].as_array().unwrap().len()), (&json!(2), 2));
     assert_eq!((&logs["logs"][1]["message"], &logs["logs"][1]["level"]), (&json!("same"), &json!("info")));
     let logs = server.api_ok("GET", &format!("jobs/{id}/logs?after=2"), Value::Null, 200).await;
-    assert_eq!((&logs["next"], &logs["logs"][0]["line"], &logs["logs"][0]["attempt"]), (&Value::Null, &json!(3), &json!(1)));
+    assert_eq!(
+        (&logs["next"], &logs["logs"][0]["line"], &logs["logs"][0]["attempt"]),
+        (&Value::Null, &json!(3), &json!(1))
+    );
     assert_eq!(logs["logs"][0]["time"], "2026-01-01T00:00:00Z");
     // Settled twice.
     for (verb, body) in [("complete", json!({})), ("fail", json!({"error": "x"})), ("snooze", json!({"for_ms": 1}))] {
@@ -127,13 +133,16 @@ pub async fn a_job_is_sent_claimed_said_of_and_completed_with_its_events(server:
 pub async fn jobs_run_by_priority_and_one_at_a_time_of_each_object(server: &Server) {
     let job = |priority: u64, object: Value| json!({"handler": "h", "priority": priority, "object": object});
     let batch = json!([
-        job(1, json!("o")), job(u64::MAX, json!("o")), job(5, Value::Null), job(u64::MAX - 1, Value::Null), job(5, Value::Null)
+        job(1, json!("o")),
+        job(u64::MAX, json!("o")),
+        job(5, Value::Null),
+        job(u64::MAX - 1, Value::Null),
+        job(5, Value::Null)
     ]);
     let sent = server.api_ok("POST", "jobs", batch, 201).await;
     let sent = ids(sent["jobs"].as_array().unwrap()).into_iter().map(str::to_owned).collect::<Vec<_>>();
     let claimed = server.claim("h", 10).await;
-    let order: Vec<usize> =
-        claimed.iter().map(|job| sent.iter().position(|id| job["id"] == **id).unwrap()).collect();
+    let order: Vec<usize> = claimed.iter().map(|job| sent.iter().position(|id| job["id"] == **id).unwrap()).collect();
     assert_eq!(order, [3, 2, 4, 0], "the second of the object waits for the first, whatever its priority");
     let second = server.job(&sent[1]).await;
     assert_eq!((second["state"].as_str(), second["priority"].as_u64()), (Some("parked"), Some(u64::MAX)));
@@ -191,13 +200,19 @@ pub async fn a_job_fails_dies_holds_its_object_and_is_brought_back_or_skipped(se
     server.api_ok("POST", &format!("jobs/{first}/retry"), Value::Null, 200).await;
     let claimed = server.claim_one("h").await;
     let dead = server.under_ok(&claimed, "fail", json!({"error": "two", "retry_in_ms": 0})).await;
-    assert_eq!((&dead["state"], &dead["attempts"], dead["errors"].as_array().unwrap().len()), (&json!("dead"), &json!(2), 2));
+    assert_eq!(
+        (&dead["state"], &dead["attempts"], dead["errors"].as_array().unwrap().len()),
+        (&json!("dead"), &json!(2), 2)
+    );
     let held = server.job(&second).await;
     assert!(held["state"] == "parked" && held["held_by"].as_str().unwrap().contains("and is dead"), "{held}");
     let notices = server.get("/v1/events?topic=ensue.job").await.json();
     assert_eq!(notices["events"][0]["topic"], "ensue.job.dead");
     let explained = server.api_ok("GET", &format!("explain?job={second}"), Value::Null, 200).await;
-    assert_eq!((&explained["because"][0]["kind"], &explained["because"][0]["ref"]), (&json!("predecessor"), &json!(first)));
+    assert_eq!(
+        (&explained["because"][0]["kind"], &explained["because"][0]["ref"]),
+        (&json!("predecessor"), &json!(first))
+    );
     // Brought back, it runs next, marked, with all its attempts.
     let back = server.api_ok("POST", &format!("jobs/{first}/retry"), Value::Null, 200).await;
     assert_eq!((&back["state"], &back["redriven"], &back["attempts"]), (&json!("available"), &json!(true), &json!(0)));
@@ -301,7 +316,10 @@ pub async fn a_paused_handler_gives_out_nothing_and_its_jobs_are_parked(server: 
     let id = server.send_job(json!({"handler": "mail.send"})).await;
     let free = server.send_job(json!({"handler": "mails"})).await;
     let rule = server.api_ok("PUT", "rules/pause/handler:mail", json!({"reason": "the relay is down"}), 201).await;
-    assert_eq!((&rule["kind"], &rule["scope"], &rule["author"]), (&json!("pause"), &json!("handler:mail"), &json!("local")));
+    assert_eq!(
+        (&rule["kind"], &rule["scope"], &rule["author"]),
+        (&json!("pause"), &json!("handler:mail"), &json!("local"))
+    );
     assert!(server.claim("mail.send", 5).await.is_empty());
     let held = server.job(&id).await;
     assert_eq!((&held["state"], &held["attempts"]), (&json!("parked"), &json!(0)));
@@ -355,7 +373,9 @@ pub async fn a_rule_lifts_itself_when_its_time_has_come(server: &Server) {
     let id = server.send_job(json!({"handler": "h"})).await;
     server.api_ok("PUT", "rules/pause/handler:h", json!({"expires_in": "1s"}), 201).await;
     assert_eq!(server.job(&id).await["state"], "parked");
+    let began = std::time::Instant::now();
     assert_eq!(server.claim_one("h").await["id"].as_str(), Some(&*id));
+    assert!(began.elapsed() < Duration::from_secs(10), "who waits is told when the rule is gone");
     assert_eq!(server.api_ok("GET", "rules", Value::Null, 200).await, json!({"rules": []}));
     running.shutdown(PATIENCE).await.unwrap();
 }

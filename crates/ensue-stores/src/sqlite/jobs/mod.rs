@@ -21,7 +21,7 @@ mod row;
 pub(super) mod send;
 pub(super) mod settle;
 mod steer;
-mod time;
+pub(super) mod time;
 
 use super::SqliteStore;
 use async_trait::async_trait;

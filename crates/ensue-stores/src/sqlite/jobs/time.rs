@@ -1,6 +1,6 @@
 //! Whose time has come, and whose has passed?
 
-use super::super::read::time_of;
+use super::super::read::{time_of, uuid_of};
 use super::super::writer::Changing;
 use super::lane;
 use super::row::{job_columns, job_of};
@@ -82,4 +82,16 @@ pub(super) fn go(connection: &Connection, job: &Job, now: Timestamp) -> rusqlite
         None => draw(connection, 1)?,
     };
     lane::let_run(connection, job, turn, now)
+}
+
+/// H6: the leases of jobs that ran in processes which have ended are over. Who claims from outside keeps what it has.
+pub(in super::super) fn let_go_of_processes(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
+    let members = connection
+        .prepare_cached("SELECT id FROM ensue_members WHERE kind = 'handler'")?
+        .query_map([], |row| uuid_of(row, 0))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut expire = connection.prepare_cached(
+        "UPDATE ensue_jobs SET lease_until = ?2 WHERE state = 'running' AND lease_until > ?2 AND worker = ?1",
+    )?;
+    members.iter().try_for_each(|id| expire.execute(params![id.to_string(), now.as_microsecond()]).map(drop))
 }
