@@ -6,6 +6,8 @@
 
 #[path = "../examples/held_and_redriven.rs"]
 mod held_and_redriven;
+#[path = "../examples/jobs_and_rules.rs"]
+mod jobs_and_rules;
 #[path = "../examples/order_and_retry.rs"]
 mod order_and_retry;
 #[path = "../examples/own_engine.rs"]
@@ -51,6 +53,12 @@ mod tests {
             "a minute later"
             "order.placed order:1, attempt 2: done"
             "order.paid order:1, attempt 1: done"
+        }
+        jobs_and_rules {
+            "why not? handler:acme is paused by ann: the relay is down"
+            "user:2: \"urgent\""
+            "user:1: \"hello\""
+            "user:1: \"again\""
         }
         with_your_data {
             "published as Some(1)"

@@ -31,8 +31,8 @@ Examples:
   ensue handler list --store sqlite:ensue.db                 # also while the server is stopped
 
 lag: how many events of the log it has not come to. held: how many objects wait for somebody, see
-`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers, all of
-its pages in one.")]
+`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers,
+all of its pages in one.")]
 pub struct ListArgs {
     #[command(flatten)]
     limit: LimitArgs,

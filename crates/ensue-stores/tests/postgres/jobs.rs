@@ -109,8 +109,7 @@ async fn a_lane_has_one_at_work_and_keeps_its_order_whatever_ends_how() {
     let at_work: Arc<Mutex<HashSet<String>>> = Arc::default();
     let done: Arc<Mutex<HashMap<String, Vec<u64>>>> = Arc::default();
     let mut tasks = JoinSet::new();
-    for n in 0..2 {
-        let store = stores[n].clone();
+    for store in stores.clone() {
         tasks.spawn(async move {
             for _ in 0..EACH / 10 {
                 let jobs = (0..LANES * 5).map(|lane| about("a", &format!("o{}", lane % LANES)));

@@ -77,7 +77,9 @@ async fn a_pause_is_answered_when_no_process_starts_anything_more() {
         let events = (0..20).map(|n| NewEvent::new("t").object(format!("o{n}"))).collect();
         let (jobs, events, set) =
             tokio::join!(runs.emit_all(emits), runs.publish_all(events), asks.set_rule(pause.clone()));
-        (jobs.unwrap(), events.unwrap(), set.unwrap());
+        jobs.unwrap();
+        events.unwrap();
+        set.unwrap();
         in_all += 40;
         let at_answer = started.load(Ordering::SeqCst);
         for _ in 0..50 {

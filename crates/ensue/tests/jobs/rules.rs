@@ -128,7 +128,9 @@ async fn nothing_starts_after_a_pause_was_acknowledged() {
         let events = (0..20).map(|n| NewEvent::new("t").object(format!("o{n}"))).collect();
         let (jobs, events, set) =
             tokio::join!(bus.emit_all(emits), bus.publish_all(events), bus.set_rule(pause.clone()));
-        (jobs.unwrap(), events.unwrap(), set.unwrap());
+        jobs.unwrap();
+        events.unwrap();
+        set.unwrap();
         let at_answer = started.load(Ordering::SeqCst);
         sent_in_all += 40;
         for _ in 0..20 {
