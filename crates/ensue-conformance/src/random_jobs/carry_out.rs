@@ -209,7 +209,8 @@ impl Side {
             Step::Claim { handlers, limit, lease } => {
                 let handlers = handlers.iter().map(|(index, most)| (handler(*index), *most)).collect();
                 let worker = format!("worker {index}");
-                let claim = Claim { handlers, limit: *limit, lease: lease_of(*lease), worker };
+                let claim =
+                    Claim { handlers, limit: *limit, lease: lease_of(*lease), worker, ends_with_store: limit % 2 == 0 };
                 let taken = self.store.claim(claim).await?;
                 self.claims.extend(taken.iter().map(|job| Held { id: job.id, fence: job.fence }));
                 Answer::Jobs(self.as_seen(&taken))

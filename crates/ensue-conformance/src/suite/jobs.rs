@@ -38,7 +38,7 @@ pub fn json(text: &str) -> Json {
 /// A claim of these handlers.
 pub fn wants_jobs(handlers: &[&str], limit: usize) -> Claim {
     let handlers = handlers.iter().map(|handler| (name(handler), limit)).collect();
-    Claim { handlers, limit, lease: LEASE, worker: "worker 1".into() }
+    Claim { handlers, limit, lease: LEASE, worker: "worker 1".into(), ends_with_store: false }
 }
 
 /// Under the fence of this claim.

@@ -52,6 +52,9 @@ pub struct Claim {
     pub lease: SignedDuration,
     /// Who wants them.
     pub worker: String,
+    /// Does whoever wants them end when the machine of the embedded store does? Then nobody is left to act on a claim that a
+    /// power failure takes back, and it need not be on disk before it is answered.
+    pub ends_with_store: bool,
 }
 
 /// A job that somebody has.

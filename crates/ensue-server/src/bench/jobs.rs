@@ -139,7 +139,8 @@ async fn claim_cost(url: &str, waiting: usize) -> anyhow::Result<f64> {
     let lease = "1h".parse().context("a lease")?;
     let mut took = Vec::with_capacity(CLAIMS);
     for _ in 0..CLAIMS {
-        let claim = Claim { handlers: handlers.to_vec(), limit: CLAIMED, lease, worker: "bench".into() };
+        let claim =
+            Claim { handlers: handlers.to_vec(), limit: CLAIMED, lease, worker: "bench".into(), ends_with_store: true };
         let began = Instant::now();
         let claimed = bus.store().claim(claim).await?;
         took.push(began.elapsed().as_secs_f64() * 1e6);

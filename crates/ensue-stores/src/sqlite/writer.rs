@@ -26,6 +26,14 @@ use tokio::sync::oneshot;
 /// is written.
 type Stopped = Arc<OnceLock<StoreError>>;
 
+/// When a change is to be on disk.
+pub(super) enum Sync {
+    /// Before it is answered.
+    Now,
+    /// With the next change that is. It survives the end of the process, but not that of the machine.
+    Later,
+}
+
 /// A turn at the write lock: the writer stands aside until it is dropped.
 pub(super) struct Turn {
     _over: mpsc::SyncSender<()>,
@@ -235,6 +243,28 @@ impl Writing {
             }
             Ok(answers)
         })
+    }
+
+    /// Makes a change as [`Self::change`] does, and says when it is to be on disk.
+    pub fn change_with<T>(
+        &mut self,
+        sync: Sync,
+        work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match sync {
+            Sync::Now => self.change(work),
+            Sync::Later => {
+                self.set_sync("NORMAL")?;
+                let result = self.change(work);
+                // Without it nothing could be promised any more.
+                self.set_sync("FULL").inspect_err(|error| self.stop(error.clone()))?;
+                result
+            }
+        }
+    }
+
+    fn set_sync(&self, word: &str) -> Result<(), StoreError> {
+        self.connection.pragma_update(None, "synchronous", word).map_err(error::of_write)
     }
 
     /// Makes a change in one transaction: all of it on disk, or nothing.

@@ -25,7 +25,7 @@ fn about(handler: &str, object: &str) -> NewJob {
 
 fn wants(handlers: &[&str], limit: usize) -> Claim {
     let handlers = handlers.iter().map(|handler| (name(handler), limit)).collect();
-    Claim { handlers, limit, lease: LEASE, worker: "w".into() }
+    Claim { handlers, limit, lease: LEASE, worker: "w".into(), ends_with_store: false }
 }
 
 fn held(job: &Job) -> Held {

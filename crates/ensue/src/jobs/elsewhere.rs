@@ -119,6 +119,7 @@ impl Ensue {
             limit,
             lease: lease_of(lease)?,
             worker: worker.to_owned(),
+            ends_with_store: false,
         };
         let served_for = SignedDuration::try_from(SERVED_FOR + wait_max).unwrap_or(SignedDuration::MAX);
         self.store().serve_jobs(&handlers, served_for).await?;

@@ -206,7 +206,8 @@ impl Pool {
         let is_all = asked.len() == self.keys.len();
         self.keys.rotate_left(asked.len().min(self.keys.len()));
         let sent = Instant::now();
-        let claim = Claim { handlers: asked, limit, lease: super::running::lease(), worker: self.worker.clone() };
+        let (lease, worker) = (super::running::lease(), self.worker.clone());
+        let claim = Claim { handlers: asked, limit, lease, worker, ends_with_store: true };
         let jobs = self.bus.store().claim(claim).await?;
         // With fewer than were asked for there is nothing left, unless some handlers were not asked.
         self.maybe_more = jobs.len() >= limit || !is_all;

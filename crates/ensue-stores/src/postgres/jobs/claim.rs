@@ -131,7 +131,8 @@ mod tests {
     fn a_handler_that_is_named_twice_is_asked_for_once() {
         let (a, b) = (GroupName::stored("a"), GroupName::stored("b"));
         let handlers = vec![(a.clone(), 2), (b.clone(), 0), (a.clone(), usize::MAX), (b.clone(), 1)];
-        let claim = Claim { handlers, limit: 1, lease: SignedDuration::ZERO, worker: "w".into() };
+        let claim =
+            Claim { handlers, limit: 1, lease: SignedDuration::ZERO, worker: "w".into(), ends_with_store: false };
         assert_eq!(asked(&claim), [(&a, usize::MAX), (&b, 1)]);
     }
 }

@@ -24,6 +24,7 @@ mod steer;
 pub(super) mod time;
 
 use super::SqliteStore;
+use super::writer::{Changing, Sync};
 use async_trait::async_trait;
 use ensue_core::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
@@ -41,7 +42,9 @@ impl Jobs for SqliteStore {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
         claim::check(&claim)?;
-        self.change(move |changing| claim::claim(changing, &claim)).await
+        let sync = if claim.ends_with_store { Sync::Later } else { Sync::Now };
+        let claimed = move |changing: &mut Changing<'_>| claim::claim(changing, &claim);
+        self.writer()?.run(move |writing| writing.change_with(sync, claimed)).await?
     }
 
     async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {

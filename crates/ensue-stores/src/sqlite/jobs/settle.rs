@@ -13,8 +13,8 @@ use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::lifecycle::{self, Arrow};
 use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob};
-use ensue_core::{Json, ObjectKey, StoreError, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use ensue_core::{Json, StoreError, Timestamp};
+use rusqlite::{Connection, params};
 
 pub(in super::super) fn settle(
     changing: &mut Changing<'_>,
@@ -25,8 +25,12 @@ pub(in super::super) fn settle(
 }
 
 fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Result<JobSettled, StoreError> {
-    if change.end == JobEnd::Succeeded && change.events.is_empty() && change.jobs.is_empty() {
-        return changing.sql(|connection| succeed(connection, change, now));
+    let sends_nothing = change.events.is_empty() && change.jobs.is_empty();
+    if change.end == JobEnd::Succeeded
+        && sends_nothing
+        && changing.sql(|connection| succeed(connection, change, now))?
+    {
+        return Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() });
     }
     let Some(job) = changing.sql(|connection| running(connection, change.held))? else {
         return Ok(JobSettled::LeaseLost);
@@ -78,12 +82,14 @@ fn running(connection: &Connection, held: Held) -> rusqlite::Result<Option<Job>>
     Ok(job.filter(|job| job.fence == held.fence && job.state == JobState::Running))
 }
 
-/// The end of most: done, and nothing to publish or send.
-fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusqlite::Result<JobSettled> {
+/// The end of most: done, in no lane, and nothing to publish or send. False if it is not one of these, or is lost.
+///
+/// Nothing is returned by the statement itself: SQLite would make a table for that each time.
+fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusqlite::Result<bool> {
     let held = change.held;
     let mut statement = connection.prepare_cached(
         "UPDATE ensue_jobs SET state = 'succeeded', finished_at = ?4, lease_until = NULL, turn = NULL, cancel_asked = 0,
-         result = ?5 WHERE number = ?1 AND id = ?2 AND fence = ?3 AND state = 'running' RETURNING handler, object, ordered",
+         result = ?5 WHERE number = ?1 AND id = ?2 AND fence = ?3 AND state = 'running' AND object IS NULL",
     )?;
     let values = params![
         place(held.id.number()),
@@ -92,22 +98,11 @@ fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusql
         now.as_microsecond(),
         change.result.as_ref().map(Json::as_str),
     ];
-    let found = statement
-        .query_row(values, |row| {
-            let object = row.get_ref(1)?.as_str_or_null()?.map(ObjectKey::stored);
-            let lane = object.filter(|_| row.get(2).unwrap_or(false));
-            Ok(match lane {
-                Some(object) => Some((ensue_core::GroupName::stored(row.get_ref(0)?.as_str()?), object)),
-                None => None,
-            })
-        })
-        .optional()?;
-    let Some(lane) = found else { return Ok(JobSettled::LeaseLost) };
-    say(connection, held.id.number(), &change.lines)?;
-    if let Some((handler, object)) = lane {
-        lane::turn_lane(connection, &handler, &object, now)?;
+    let is_done = statement.execute(values)? == 1;
+    if is_done {
+        say(connection, held.id.number(), &change.lines)?;
     }
-    Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() })
+    Ok(is_done)
 }
 
 /// Is it the fault of what was to be sent, and did SQLite leave the transaction open?
