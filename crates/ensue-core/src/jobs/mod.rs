@@ -58,7 +58,7 @@ pub struct Claim {
 }
 
 /// A job that somebody has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Held {
     /// Which.
     pub id: JobId,

@@ -276,6 +276,16 @@ impl Lanes {
         covered
     }
 
+    /// Lets go of what was read for a lane with a row; it is read again when the lane goes on.
+    pub fn let_go(&mut self, key: &LaneKey) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let Some(row) = &mut lane.row else { return };
+        row.fetched_to = row.lane.position - 1;
+        self.bytes -= lane.queue.iter().map(|event| event.bytes()).sum::<usize>();
+        self.queued -= lane.queue.len();
+        lane.queue.clear();
+    }
+
     /// A lane has caught up: the stream serves it again.
     pub fn remove_row(&mut self, key: &LaneKey) {
         if let Some(lane) = self.lanes.get_mut(key) {

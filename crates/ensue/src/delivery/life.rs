@@ -287,7 +287,9 @@ impl<'w> Life<'w> {
     /// Says when there is nothing to do.
     fn tell_idle(&self, more: bool) {
         let has_work = self.is_at_work() || (!self.is_paused() && (more || self.has_more()));
-        let idle = (!has_work).then_some(Idle { seen_to: self.window.seen_to(), look: self.look });
+        // One that is paused has nothing to do, however much waits for it.
+        let seen_to = if self.is_paused() { Seq::MAX } else { self.window.seen_to() };
+        let idle = (!has_work).then_some(Idle { seen_to, look: self.look });
         self.worker.idle.send_if_modified(|known| {
             let changed = *known != idle;
             *known = idle;

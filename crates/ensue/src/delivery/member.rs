@@ -9,6 +9,7 @@ use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -57,6 +58,8 @@ pub(super) struct Membership {
     /// The version of its own and the live processes, when it last looked who serves what.
     looked: Mutex<Option<(u64, Vec<Uuid>)>>,
     clock: Mutex<Option<(Instant, Timestamp)>>,
+    /// Its lease has passed, or it has none yet: since then rules may have changed without waiting for it.
+    lapsed: AtomicBool,
 }
 
 impl Membership {
@@ -67,7 +70,8 @@ impl Membership {
         let (deadline, view) = (Mutex::new(Instant::now()), watch::Sender::new(View::default()));
         let member = Member { id, name, kind: GroupKind::Handler };
         let (looked, clock) = (Mutex::new(None), Mutex::new(None));
-        Self { member, groups, store, alone, deadline, view, looked, clock }
+        let lapsed = AtomicBool::new(true);
+        Self { member, groups, store, alone, deadline, view, looked, clock, lapsed }
     }
 
     pub fn lease(&self) -> SignedDuration {
@@ -81,13 +85,27 @@ impl Membership {
 
     /// May something be started?
     pub fn holds_lease(&self) -> bool {
-        self.alone || Instant::now() < *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        let deadline = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alone || (Instant::now() < deadline && !self.has_lapsed())
     }
 
     /// The lease was renewed by a call that was sent at this time.
     pub fn renewed(&self, sent: Instant) {
         let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() >= *deadline {
+            self.lapsed.store(true, Ordering::SeqCst);
+        }
         *deadline = deadline.max(sent + LEASE);
+    }
+
+    /// Has its lease passed since it last looked at the rules?
+    pub fn has_lapsed(&self) -> bool {
+        self.lapsed.load(Ordering::SeqCst)
+    }
+
+    /// The rules were looked at after the lease was renewed.
+    pub fn caught_up(&self) {
+        self.lapsed.store(false, Ordering::SeqCst);
     }
 
     /// Which of a group's slots should be this process's?

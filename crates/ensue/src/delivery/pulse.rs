@@ -17,7 +17,7 @@ const PULSE_EVERY: Duration = Duration::from_secs(1);
 /// Asks until it is dropped, for a member if there is one.
 pub(super) async fn run(bus: Ensue, member: Option<Arc<Membership>>) {
     loop {
-        match beat(&bus, member.as_deref()).await {
+        match beat(&bus, member.as_ref()).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "the store does not tell what happens elsewhere; trying again"),
@@ -26,21 +26,36 @@ pub(super) async fn run(bus: Ensue, member: Option<Arc<Membership>>) {
     }
 }
 
-async fn beat(bus: &Ensue, member: Option<&Membership>) -> Result<(), StoreError> {
+async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), StoreError> {
     let inner = bus.inner();
     let sent = Instant::now();
-    let lease = member.and_then(Membership::to_renew);
+    let lease = member.and_then(|member| member.to_renew());
     let pulse = inner.opened.store.pulse(lease).await?;
     inner.tail.hear(pulse.last, pulse.newest);
     inner.due.send_replace(pulse.next_due.map(|due| Instant::now() + until(due, pulse.now)));
     inner.jobs.hear(pulse.jobs_sent, pulse.jobs_due.map(|due| Instant::now() + until(due, pulse.now)));
-    if pulse.rules_version != inner.gate.rules().version() {
-        bus.take_over_rules().await?;
-    }
-    match member {
+    let heard = match member {
         Some(member) if lease.is_some() => member.hear(sent, pulse.renewed, pulse.now).await,
         Some(_) | None => Ok(()),
+    };
+    // After the lease was renewed: from then on a change of rules waits for this process.
+    let is_behind = inner.gate.reported() != Some(pulse.rules_version);
+    if is_behind || member.as_ref().is_some_and(|member| member.has_lapsed()) {
+        catch_up(bus, member.cloned());
     }
+    heard
+}
+
+/// Goes by the rules as they are now. The pulse does not wait for it: handlers may take long to begin.
+fn catch_up(bus: &Ensue, member: Option<Arc<Membership>>) {
+    let bus = bus.clone();
+    tokio::spawn(async move {
+        match bus.take_over_rules().await {
+            Ok(_) => member.iter().for_each(|member| member.caught_up()),
+            Err(StoreError::Closed) => {}
+            Err(error) => tracing::warn!(%error, "the rules cannot be looked at; trying again"),
+        }
+    });
 }
 
 /// How long it is from one time to the other, both by the store's clock.

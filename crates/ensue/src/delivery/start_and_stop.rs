@@ -77,6 +77,7 @@ impl Deliveries {
         if is_member {
             membership.join().await?;
             bus.take_over_rules().await?;
+            membership.caught_up();
         }
         if !handlers.is_empty() {
             let listening = router.listen().await?;

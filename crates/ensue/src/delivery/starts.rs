@@ -75,12 +75,22 @@ impl Life<'_> {
                         self.start_batch(key).await?;
                     }
                 }
+                Step::Fetch { .. } if self.is_object_held(&key) => {
+                    self.held_by_rule.insert(key);
+                }
                 Step::Fetch { .. } if self.fetching.len() >= FETCHES_MAX => self.after_fetch.push(key),
                 Step::Fetch { after, to } => self.fetch(key, after, to),
                 Step::CaughtUp => self.caught_up(&key),
             }
         }
         Ok(false)
+    }
+
+    fn is_object_held(&self, key: &LaneKey) -> bool {
+        match key {
+            LaneKey::Object(object) => self.worker.gate.rules().holding_object(object, Timestamp::MIN).is_some(),
+            LaneKey::Event(_) => false,
+        }
     }
 
     /// Does a rule hold the handler?
@@ -103,7 +113,10 @@ impl Life<'_> {
         for (key, event) in held {
             let Some(memory) = self.lanes.get_mut(&key) else { continue };
             memory.busy = None;
-            if !handler_waits && memory.row.is_none() {
+            if memory.row.is_some() {
+                // What waits may wait for long, and others need the room.
+                self.lanes.let_go(&key);
+            } else if !handler_waits {
                 let lane = self.waiting(&key, event.seq, 0);
                 self.put_row(&key, &event, lane.clone());
                 self.pending.put(self.slot_of(&event), lane);

@@ -98,7 +98,8 @@ async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreErro
         change
     });
     bus.settle_jobs(changes.collect()).await?;
-    // Those that are tried again are due now.
+    // Those that are tried again are due now; behind those that are not, a lane may have turned.
     bus.inner().jobs.sooner.ring();
+    bus.inner().jobs.ring();
     Ok(())
 }

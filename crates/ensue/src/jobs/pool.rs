@@ -8,7 +8,7 @@ use super::served::Served;
 use crate::Ensue;
 use crate::delivery::Deliveries;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
-use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobSettled};
+use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobSettled};
 use ensue_core::{GroupName, StoreError};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,8 +30,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
 /// With so many ends to write, no more are claimed.
 const UNWRITTEN_MAX: usize = 2 * JOBS_MAX;
+/// How long nothing is claimed after something had to be given back.
+const CALM: Duration = Duration::from_millis(100);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+fn held_of(job: &Job) -> Held {
+    Held { id: job.id, fence: job.fence }
+}
 
 /// Ends on their way to the store.
 struct Settling {
@@ -90,6 +96,8 @@ pub(crate) struct Pool {
     /// How many are claimed ahead.
     ahead: usize,
     maybe_more: bool,
+    /// Nothing is claimed before this.
+    calm_until: Instant,
     ran: u64,
     wires: Wires,
 }
@@ -119,6 +127,7 @@ impl Pool {
             settling: None,
             ahead: 0,
             maybe_more: true,
+            calm_until: Instant::now(),
             ran: 0,
             wires,
         }
@@ -153,7 +162,8 @@ impl Pool {
             if stopping && self.running.is_empty() && self.is_written() {
                 return Ok(());
             }
-            if !stopping && self.maybe_more && self.unwritten() < UNWRITTEN_MAX && self.claim().await? {
+            let is_calm = Instant::now() >= self.calm_until;
+            if !stopping && self.maybe_more && is_calm && self.unwritten() < UNWRITTEN_MAX && self.claim().await? {
                 continue;
             }
             let idle = self.running.is_empty() && self.queue.is_empty() && self.is_written() && !self.maybe_more;
@@ -166,6 +176,7 @@ impl Pool {
                 Ok(()) = rules.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
+                () = tokio::time::sleep_until(self.calm_until), if !is_calm => {}
                 () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
             }
             while let Some(ended) = self.running.try_join_next() {
@@ -199,6 +210,10 @@ impl Pool {
         let taken = self.running.len() + self.queue.len();
         let limit = (workers + self.ahead).saturating_sub(taken).min(JOBS_MAX);
         let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
+        if !self.deliveries.may_start() {
+            self.calm_until = Instant::now() + CALM;
+            return Ok(false);
+        }
         if limit == 0 || asked.is_empty() || self.running.len() >= workers {
             self.maybe_more = false;
             return Ok(false);
@@ -214,8 +229,7 @@ impl Pool {
         let any = !jobs.is_empty();
         for job in jobs {
             *self.busy.entry(job.handler.clone()).or_default() += 1;
-            let held = Held { id: job.id, fence: job.fence };
-            let hearing = self.bus.inner().jobs.running.add(held, sent);
+            let hearing = self.bus.inner().jobs.running.add(held_of(&job), sent);
             self.queue.push_back((job, hearing));
         }
         Ok(any)
@@ -244,15 +258,15 @@ impl Pool {
                 waiting.push_back((job, hearing));
                 continue;
             }
-            let (id, handler) = (job.id, job.handler.clone());
+            let (held, handler) = (held_of(&job), job.handler.clone());
             if !self.deliveries.may_start() {
                 // Nobody would wait for this process any more before a rule is said to hold.
                 self.give_back(job);
                 continue;
             }
-            if !self.bus.inner().jobs.running.may_start(id) {
+            if !self.bus.inner().jobs.running.may_start(held) {
                 // Its lease has passed, or will before anything could be written: it is somebody else's.
-                self.forget(id, &handler);
+                self.forget(held, &handler);
                 continue;
             }
             match attempt::begin(&self.bus, &served, job, hearing).await {
@@ -280,20 +294,24 @@ impl Pool {
 
     /// Notes that an attempt has ended.
     fn conclude(&mut self, over: Over) {
-        self.forget(over.job.id, &over.job.handler);
+        self.forget(held_of(&over.job), &over.job.handler);
         self.ran += 1;
         self.finished.push(over);
     }
 
-    fn forget(&mut self, id: JobId, handler: &GroupName) {
-        self.bus.inner().jobs.running.remove(id);
+    fn forget(&mut self, held: Held, handler: &GroupName) {
+        self.bus.inner().jobs.running.remove(held);
+        // There is room for another, whether or not something is to be written.
+        self.maybe_more = true;
         if let Some(busy) = self.busy.get_mut(handler) {
             *busy = busy.saturating_sub(1);
         }
     }
 
     fn give_back(&mut self, job: Job) {
-        self.forget(job.id, &job.handler);
+        self.forget(held_of(&job), &job.handler);
+        // What was given back would be claimed again at once: whatever holds it has a moment to pass.
+        self.calm_until = Instant::now() + CALM;
         self.finished.push(Over::given_back(job));
     }
 

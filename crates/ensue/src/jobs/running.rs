@@ -17,6 +17,8 @@ use tokio::time::Instant;
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// How often it is renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// How long a renewal may take.
+const RENEW_WITHIN: Duration = Duration::from_secs(5);
 /// How long after having been told to end a job that was lost is ended.
 const END_AFTER: Duration = Duration::from_secs(1);
 
@@ -26,7 +28,6 @@ pub(crate) fn lease() -> SignedDuration {
 
 /// A job that this process has.
 struct Here {
-    held: Held,
     /// Nobody else has it before this.
     deadline: Instant,
     cancel: watch::Sender<bool>,
@@ -36,7 +37,7 @@ struct Here {
 
 /// The jobs that this process has.
 #[derive(Default)]
-pub(crate) struct RunningJobs(Mutex<HashMap<JobId, Here>>);
+pub(crate) struct RunningJobs(Mutex<HashMap<Held, Here>>);
 
 /// What an attempt hears while it runs.
 pub(crate) struct Hearing {
@@ -51,23 +52,23 @@ impl RunningJobs {
     pub fn add(&self, held: Held, sent: Instant) -> Hearing {
         let (cancel, cancelled) = watch::channel(false);
         let (lost_sender, lost) = watch::channel(false);
-        self.lock().insert(held.id, Here { held, deadline: sent + LEASE, cancel, lost: lost_sender });
+        self.lock().insert(held, Here { deadline: sent + LEASE, cancel, lost: lost_sender });
         Hearing { cancelled, lost }
     }
 
     /// It has ended.
-    pub fn remove(&self, id: JobId) {
-        self.lock().remove(&id);
+    pub fn remove(&self, held: Held) {
+        self.lock().remove(&held);
     }
 
     /// May it be started, by our own clock?
-    pub fn may_start(&self, id: JobId) -> bool {
-        self.lock().get(&id).is_some_and(|here| Instant::now() < here.deadline)
+    pub fn may_start(&self, held: Held) -> bool {
+        self.lock().get(&held).is_some_and(|here| Instant::now() < here.deadline)
     }
 
     /// Tells a job to end, if it runs here.
     pub fn cancel(&self, id: JobId) {
-        if let Some(here) = self.lock().get(&id) {
+        for (_, here) in self.lock().iter().filter(|(held, _)| held.id == id) {
             here.cancel.send_replace(true);
         }
     }
@@ -83,7 +84,9 @@ impl RunningJobs {
     pub async fn keep(self: Arc<Self>, store: SharedStore) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.renew(&store).await {
+            // A store that hangs is no reason to let go on what is somebody else's by now.
+            let hangs = |_| Err(StoreError::Unavailable("the store does not answer".into()));
+            match tokio::time::timeout(RENEW_WITHIN, self.renew(&store)).await.unwrap_or_else(hangs) {
                 Ok(()) => {}
                 Err(StoreError::Closed) => return,
                 Err(error) => {
@@ -95,7 +98,7 @@ impl RunningJobs {
     }
 
     async fn renew(&self, store: &SharedStore) -> Result<(), StoreError> {
-        let held: Vec<Held> = self.lock().values().map(|here| here.held).collect();
+        let held: Vec<Held> = self.lock().keys().copied().collect();
         if held.is_empty() {
             return Ok(());
         }
@@ -105,7 +108,7 @@ impl RunningJobs {
         {
             let mut here = self.lock();
             for (held, answer) in held.iter().zip(answers) {
-                let Some(here) = here.get_mut(&held.id).filter(|here| here.held == *held) else { continue };
+                let Some(here) = here.get_mut(held) else { continue };
                 match answer {
                     Some(renewed) => {
                         here.deadline = sent + LEASE;
@@ -113,7 +116,7 @@ impl RunningJobs {
                             here.cancel.send_replace(true);
                         }
                     }
-                    None => lost.push(held.id),
+                    None => lost.push(*held),
                 }
             }
         }
@@ -123,25 +126,27 @@ impl RunningJobs {
 
     async fn give_up_late(&self) {
         let now = Instant::now();
-        let late = self.lock().values().filter(|here| here.deadline <= now).map(|here| here.held.id).collect();
+        let late = self.lock().iter().filter(|(_, here)| here.deadline <= now).map(|(held, _)| *held).collect();
         self.give_up(late).await;
     }
 
     /// Tells jobs that are lost to end, and ends them.
-    async fn give_up(&self, ids: Vec<JobId>) {
-        if ids.is_empty() {
+    async fn give_up(&self, all: Vec<Held>) {
+        if all.is_empty() {
             return;
         }
-        tracing::warn!(jobs = ids.len(), "running jobs have lost their leases and are ended");
-        ids.iter().for_each(|id| self.cancel(*id));
+        tracing::warn!(jobs = all.len(), "running jobs have lost their leases and are ended");
+        for here in all.iter().filter_map(|held| self.lock().get(held).map(|here| here.cancel.clone())) {
+            here.send_replace(true);
+        }
         tokio::time::sleep(END_AFTER).await;
         let here = self.lock();
-        for here in ids.iter().filter_map(|id| here.get(id)) {
+        for here in all.iter().filter_map(|held| here.get(held)) {
             here.lost.send_replace(true);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Here>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Held, Here>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@
 
 use ensue_core::rules::{Rule, RuleSet};
 use ensue_core::{GroupName, ObjectKey, Timestamp};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,6 +24,8 @@ pub(crate) struct Gate {
     /// One who brings new rules at a time.
     changing: tokio::sync::Mutex<()>,
     version: watch::Sender<u64>,
+    /// The version that the store was told of.
+    reported: AtomicU64,
 }
 
 /// Somebody is about to start something.
@@ -36,8 +38,15 @@ pub(crate) struct Inside<'g> {
 impl Gate {
     /// Enters; to be left as soon as the handler's code has had its first turn.
     pub fn enter(&self) -> Inside<'_> {
-        let at = self.epoch.load(Ordering::SeqCst) % 2;
-        self.inside[at].fetch_add(1, Ordering::SeqCst);
+        let at = loop {
+            let epoch = self.epoch.load(Ordering::SeqCst);
+            self.inside[epoch % 2].fetch_add(1, Ordering::SeqCst);
+            // Counted in an epoch that has passed, nobody would wait for it.
+            if self.epoch.load(Ordering::SeqCst) == epoch {
+                break epoch % 2;
+            }
+            self.inside[epoch % 2].fetch_sub(1, Ordering::SeqCst);
+        };
         // Read after entering: who puts new rules in place waits for those who may have read the old ones.
         Inside { gate: self, at, rules: self.rules() }
     }
@@ -50,6 +59,16 @@ impl Gate {
     /// Follows the version of the rules.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
+    }
+
+    /// The version that the store was told of; none if it was told of none.
+    pub fn reported(&self) -> Option<u64> {
+        self.reported.load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    /// The store was told of this version.
+    pub fn has_reported(&self, version: u64) {
+        self.reported.fetch_max(version + 1, Ordering::SeqCst);
     }
 
     /// Puts rules in place, unless newer ones are; when it comes back, nothing starts any more that they hold.

@@ -70,7 +70,15 @@ impl Ensue {
     }
 
     /// Goes by the rules as they are now, and says so; answers their version.
+    ///
+    /// In a task of its own: who stops waiting leaves nothing half done.
     pub(crate) async fn take_over_rules(&self) -> Result<u64, StoreError> {
+        let bus = self.clone();
+        let ended = |_| Err(StoreError::InDoubt("the task that takes over rules was ended".into()));
+        tokio::spawn(async move { bus.take_over_rules_here().await }).await.unwrap_or_else(ended)
+    }
+
+    async fn take_over_rules_here(&self) -> Result<u64, StoreError> {
         let rules = self.store().rules().await?;
         let version = rules.version();
         let inner = self.inner();
@@ -81,14 +89,19 @@ impl Ensue {
         // One of them may lift itself before the clock would look.
         inner.jobs.sooner.ring();
         self.store().report_rules(inner.member, version).await?;
+        inner.gate.has_reported(version);
         Ok(version)
     }
 
     /// Lifts the rules that have expired.
     pub(crate) async fn expire_rules(&self) -> Result<(), StoreError> {
-        if !self.store().expire_rules().await?.is_empty() {
-            self.take_over_rules().await?;
+        let Some(next) = self.inner().gate.rules().next_expiry() else { return Ok(()) };
+        if next > self.store().now().await? {
+            return Ok(());
         }
+        // Another process may have been first.
+        self.store().expire_rules().await?;
+        self.take_over_rules().await?;
         Ok(())
     }
 }

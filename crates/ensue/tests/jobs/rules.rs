@@ -184,3 +184,31 @@ async fn a_resume_strands_nothing() {
     .await;
     running.shutdown(LONG).await.unwrap();
 }
+
+/// What waits for a rule takes nobody's room, and nobody waits for it who waits for the rest.
+#[tokio::test]
+async fn much_that_a_rule_holds_leaves_room_for_the_others() {
+    let bus = Ensue::memory().await.unwrap();
+    let seen = Seen::default();
+    let note = async |seen: Seen, event: Event, _: Context| {
+        seen.add(event.object.unwrap().to_string());
+        Ok(())
+    };
+    bus.on("t").named("ordered").handle(with(seen.clone(), note)).unwrap();
+    bus.on("t").named("unordered").unordered().handle(with(seen.clone(), note)).unwrap();
+    bus.on("t").named("paused").handle(with(seen.clone(), note)).unwrap();
+    let running = bus.start().await.unwrap();
+    let (object, handler) = (rule(RuleKind::Pause, "object:o"), rule(RuleKind::Pause, "handler:t.paused"));
+    bus.set_rule(object.clone()).await.unwrap();
+    bus.set_rule(handler.clone()).await.unwrap();
+    for _ in 0..3 {
+        bus.publish_all((0..1_000).map(|_| NewEvent::new("t").object("o")).collect()).await.unwrap();
+    }
+    bus.publish(NewEvent::new("t").object("p")).await.unwrap();
+    bus.drain().await.unwrap();
+    assert_eq!(seen.all(), ["p", "p"]);
+    bus.lift_rule(RuleKind::Pause, &object.scope, "ann").await.unwrap();
+    bus.lift_rule(RuleKind::Pause, &handler.scope, "ann").await.unwrap();
+    until("all have run", async || (seen.all().len() == 3 * 3_001).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}

@@ -271,3 +271,21 @@ async fn a_shutdown_gives_back_what_has_not_started_and_waits_for_what_runs() {
     }
     assert_eq!(states, [(JobState::Succeeded, 1), (JobState::Available, 0), (JobState::Available, 0)]);
 }
+
+/// What settles in its own transaction leaves nothing to write, and makes room for the next all the same.
+#[tokio::test]
+async fn many_that_settle_in_their_own_transactions_follow_each_other() {
+    let bus = Ensue::memory().await.unwrap();
+    let handler = with(bus.clone(), async |bus: Ensue, _: Event, cx: Context| -> Result<(), HandlerError> {
+        tokio::task::yield_now().await;
+        bus.transaction(move |tx| cx.done_in(tx)).await?;
+        Ok(())
+    });
+    bus.register("h", handler).unwrap();
+    let running = bus.start().await.unwrap();
+    let sent = bus.emit_all((0..100).map(|n| Emit::to("h").object(format!("o{}", n % 3))).collect()).await.unwrap();
+    for job in sent {
+        until_state(&bus, job.id, JobState::Succeeded).await;
+    }
+    running.shutdown(LONG).await.unwrap();
+}
