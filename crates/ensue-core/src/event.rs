@@ -276,6 +276,13 @@ pub struct Event<P = Json> {
 }
 
 impl Event {
+    /// The event that an entry has become.
+    pub fn of(entry: Entry, id: EventId, seq: Seq, prev: Option<Seq>, recorded_at: Timestamp) -> Self {
+        let Entry { topic, object, payload, metadata, occurred_at, to, not_before: _, key: _ } = entry;
+        let occurred_at = occurred_at.unwrap_or(recorded_at);
+        Self { seq, prev, id, topic, object, payload, metadata, occurred_at, recorded_at, to }
+    }
+
     /// About how much room it takes.
     pub fn bytes(&self) -> usize {
         bytes_of(&self.topic, self.object.as_ref(), &self.payload, &self.metadata)

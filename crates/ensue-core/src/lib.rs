@@ -35,6 +35,7 @@ pub mod error;
 pub mod event;
 pub mod explain;
 pub mod filter;
+pub mod follow;
 pub mod handling;
 pub mod id;
 pub mod jobs;

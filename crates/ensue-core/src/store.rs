@@ -6,6 +6,7 @@
 use crate::error::StoreError;
 use crate::event::{Appended, Entry, Event, Found, Pending, Seq};
 use crate::filter::Filter;
+use crate::follow::Follower;
 use crate::id::EventId;
 use crate::jobs::Jobs;
 use crate::key::ObjectKey;
@@ -157,6 +158,16 @@ pub trait Store: Positions + Jobs + Rules {
 
     /// The store's clock.
     async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// Passes on to `follower` what is appended through this store, if the engine can; it may leave out any commit, which
+    /// is then found in the log. One follower is enough: another may be ignored.
+    fn follow(&self, _follower: Arc<dyn Follower>) {}
+
+    /// Changes whenever the log may have become another one unseen (H35): with every connection by which events are
+    /// appended. While it stays, what a follower is given comes after what was read.
+    fn session(&self) -> u64 {
+        0
+    }
 
     /// What has happened? All that an idle process asks again and again, and what [`Positions::renew`] does for a member, if
     /// one is given. Where a question is a way to a server and back, an engine asks all of it at once.

@@ -257,6 +257,6 @@ impl Inner {
 
     /// Wakes the tail.
     pub fn ring(&self, last: Seq) {
-        self.bell.send_replace(last);
+        self.bell.send_modify(|rung_to| *rung_to = last.max(*rung_to));
     }
 }

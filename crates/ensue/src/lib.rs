@@ -102,6 +102,7 @@ pub mod jobs;
 mod lookup;
 mod marks;
 mod open;
+mod own;
 mod pages;
 mod parking;
 pub mod rules;

@@ -9,9 +9,13 @@
 //! its connections. If it is another event, the tail looks for the last one that still holds, goes on there, and tells
 //! every stream by its [`Setbacks`]. Streams never go ahead of the tail, so what it has not seen nobody was given.
 //!
+//! What this process appended itself may come to it without being read (`own.rs`), as long as the store's session stays the one
+//! of its last look: then the log cannot have gone back in between.
+//!
 //! Without a ring it looks once a second, unless it hears where the log ends from who asks anyway (`delivery/pulse.rs`).
 
 use crate::marks::Marks;
+use crate::own::Own;
 use crate::pages::Pages;
 use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
@@ -72,6 +76,7 @@ impl Setbacks {
 
 pub(crate) struct Tail {
     store: SharedStore,
+    own: Arc<Own>,
     bell: watch::Receiver<Seq>,
     /// Rung by who has seen that the log has more than the tail.
     behind: Notify,
@@ -112,6 +117,8 @@ enum Look {
 /// Where the tail is, and what it has seen.
 struct Position {
     at: Seq,
+    /// The store's session when it last looked at the log.
+    session: u64,
     marks: Marks,
     pages: Pages,
 }
@@ -127,7 +134,9 @@ impl Tail {
     pub fn new(store: SharedStore, bell: watch::Receiver<Seq>) -> Self {
         let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
         let (heard, setbacks, running) = (watch::Sender::new(None), watch::Sender::default(), Mutex::new(None));
-        Self { store, bell, behind, heard, read_to, setbacks, running }
+        let own = Arc::new(Own::default());
+        store.follow(own.clone());
+        Self { store, own, bell, behind, heard, read_to, setbacks, running }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
@@ -138,8 +147,10 @@ impl Tail {
             return Ok(Listening { live: handout.subscribe(), setbacks: self.setbacks.subscribe() });
         }
         let bell = self.bell.clone();
+        let session = self.store.session();
         let at = self.store.bounds().await?.last;
-        let position = Position { at, marks: Marks::at_end(&self.store, at).await?, pages: Pages::new() };
+        let position = Position { at, session, marks: Marks::at_end(&self.store, at).await?, pages: Pages::new() };
+        self.own.listen(true);
         self.read_to.store(at, Ordering::SeqCst);
         let (handout, live) = broadcast::channel(PAGES_BEHIND_MAX);
         *running = Some(handout.downgrade());
@@ -169,18 +180,30 @@ impl Tail {
         handout: broadcast::Sender<Arc<Chunk>>,
     ) {
         let mut heard = self.heard.subscribe();
+        // Did anything but the bell call for a look?
+        let mut look_anyway = true;
         loop {
             if handout.receiver_count() == 0 {
                 let mut running = self.running.lock().await;
                 if handout.receiver_count() == 0 {
+                    self.own.listen(false);
                     *running = None;
                     return;
                 }
             }
             // Marked as seen before the read: a ring during the read is not lost.
-            bell.borrow_and_update();
+            let rung_to = *bell.borrow_and_update();
             let told_for = heard.borrow_and_update().map(|heard| heard.at + HEARD_FOR);
-            match self.look(&mut position).await {
+            let own = self.own.after(position.at, position.session);
+            let look = match own {
+                Some(events) => Ok(Look::More(self.chunk_of_own(position.at, events))),
+                None if !look_anyway && position.at >= rung_to => Ok(Look::Nothing),
+                None => {
+                    look_anyway = true;
+                    self.look(&mut position).await
+                }
+            };
+            match look {
                 Ok(Look::More(chunk)) => {
                     chunk.events.iter().for_each(|event| position.marks.push(event));
                     position.at = chunk.next;
@@ -198,7 +221,7 @@ impl Tail {
                     self.setbacks.send_modify(|setbacks| setbacks.add(kept_to));
                     continue;
                 }
-                Ok(Look::Nothing) => {}
+                Ok(Look::Nothing) => look_anyway = false,
                 // For good: listeners find the hand-out closed, and are told why when they ask for another.
                 Err(StoreError::Closed) => {
                     *self.running.lock().await = None;
@@ -209,21 +232,30 @@ impl Tail {
             let mut look_at = told_for.max(Some(Instant::now() + POLL_INTERVAL));
             while let Some(time) = look_at.take() {
                 tokio::select! {
-                    () = tokio::time::sleep_until(time) => {}
+                    () = tokio::time::sleep_until(time) => look_anyway = true,
                     () = rung(&mut bell) => {}
-                    () = self.behind.notified() => {}
+                    () = self.behind.notified() => look_anyway = true,
                     Ok(()) = heard.changed() => {
                         let same = heard.borrow_and_update().filter(|heard| !position.is_news(heard));
                         look_at = same.map(|heard| heard.at + HEARD_FOR);
+                        look_anyway |= look_at.is_none();
                     }
                 }
             }
         }
     }
 
+    /// What was appended here since, handed on without a look.
+    fn chunk_of_own(&self, after: Seq, events: Vec<Arc<Event>>) -> Chunk {
+        let next = events.last().map_or(after, |event| event.seq);
+        Chunk { setbacks: self.setbacks.borrow().count, after, events, next }
+    }
+
     /// Reads what follows, and with it the last event that is known: is it still there?
-    async fn look(&self, Position { at, marks, pages }: &mut Position) -> Result<Look, StoreError> {
+    async fn look(&self, Position { at, session, marks, pages }: &mut Position) -> Result<Look, StoreError> {
         let at = *at;
+        // Before the look: what is appended in this session from now on comes after what it finds.
+        let session_now = self.store.session();
         let read = Read { after: at.saturating_sub(1), limit: pages.limit() + 1, filter: Filter::default() };
         let mut page = self.store.read(read).await?;
         let is_known = |event: &Event| event.seq == at && marks.agree_with(event);
@@ -232,6 +264,7 @@ impl Tail {
             let kept_to = marks.last_common(&self.store).await?;
             return Ok(if kept_to < at { Look::WentBack(kept_to) } else { Look::Nothing });
         }
+        *session = session_now;
         if page.next <= at {
             return Ok(Look::Nothing);
         }

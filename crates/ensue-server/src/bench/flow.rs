@@ -64,28 +64,35 @@ pub async fn run(args: FlowArgs) -> anyhow::Result<()> {
     report.print(args.output.json)
 }
 
-fn sqlite_logs(place: &TempDir) -> anyhow::Result<[String; 3]> {
-    let path = |name: &str| place.path().join(name).to_str().map(str::to_owned);
-    let all = [path("append.db"), path("one.db"), path("many.db")];
-    match all {
-        [Some(append), Some(one), Some(many)] => Ok([append, one, many]),
-        _ => bail!("the folder's name is not text: choose another with --dir"),
-    }
+/// A log of its own for each thing that is measured.
+struct Logs {
+    append: String,
+    one: String,
+    many: String,
+    latency: String,
+}
+
+fn sqlite_logs(place: &TempDir) -> anyhow::Result<Logs> {
+    let path = |name: &str| {
+        let path = place.path().join(name).to_str().map(str::to_owned);
+        path.context("the folder's name is not text: choose another with --dir")
+    };
+    Ok(Logs { append: path("append.db")?, one: path("one.db")?, many: path("many.db")?, latency: path("latency.db")? })
 }
 
 async fn postgres(address: &Address, seconds: u64) -> anyhow::Result<Report> {
-    let schemas = [new_schema(), new_schema(), new_schema()];
+    let schemas = [new_schema(), new_schema(), new_schema(), new_schema()];
     let raw = connect(&address.without_schema()).await?;
     raw.batch_execute(&format!("CREATE SCHEMA {}_raw", schemas[0])).await.context("cannot make a schema")?;
     let measured = async {
         let (_, insert) = raw_table(&raw, &schemas[0]).await?;
-        let logs = schemas.clone().map(|schema| address.with_schema(&schema));
+        let [append, one, many, latency] = schemas.clone().map(|schema| address.with_schema(&schema));
+        let logs = Logs { append, one, many, latency };
         measure("Postgres", &logs, &Beside::Inserts { client: &raw, insert, seq: AtomicI64::new(0) }, seconds).await
     };
     let measured = measured.await;
-    let [first, second, third] = &schemas;
-    drop_schemas(&raw, &[format!("{first}_raw"), first.clone()]).await?;
-    drop_schemas(&raw, &[second.clone(), third.clone()]).await?;
+    drop_schemas(&raw, &[format!("{}_raw", schemas[0])]).await?;
+    drop_schemas(&raw, &schemas).await?;
     measured
 }
 
@@ -157,10 +164,9 @@ fn event(sample: &Sample, topics: u64, number: u64) -> NewEvent {
     }
 }
 
-async fn measure(engine: &str, logs: &[String; 3], beside: &Beside<'_>, seconds: u64) -> anyhow::Result<Report> {
-    let [append, one, many] = logs;
-    let append = Ensue::open(append).await?;
-    let (one, many) = (Flow::open(one, 1).await?, Flow::open(many, HANDLERS).await?);
+async fn measure(engine: &str, logs: &Logs, beside: &Beside<'_>, seconds: u64) -> anyhow::Result<Report> {
+    let append = Ensue::open(&logs.append).await?;
+    let (one, many) = (Flow::open(&logs.one, 1).await?, Flow::open(&logs.many, HANDLERS).await?);
     let sample = Arc::new(Sample::new(Objects::Half));
     let mut rates: [Rates; 4] = Default::default();
     // The first round warms up and is not counted.
@@ -175,10 +181,10 @@ async fn measure(engine: &str, logs: &[String; 3], beside: &Beside<'_>, seconds:
             rates.add(count, took);
         }
     }
-    let latency = latency(Duration::from_secs((seconds / 4).max(2)), logs).await?;
     append.close().await;
     one.close().await?;
     many.close().await?;
+    let latency = latency(Duration::from_secs((seconds / 4).max(2)), &logs.latency).await?;
 
     let mut report = Report::new(format!(
         "From publish to handlers on {engine}: 200-byte payloads, half of the events on {} objects, batches of {BATCH}, {} rounds of {} ms each",
@@ -210,17 +216,12 @@ async fn measure(engine: &str, logs: &[String; 3], beside: &Beside<'_>, seconds:
     Ok(report)
 }
 
-/// The time from the call of a publish to the start of its handler, in nanoseconds, while so many come each second. On a
-/// bus of its own beside the others' logs.
-async fn latency(measure_for: Duration, logs: &[String; 3]) -> anyhow::Result<Histogram<u64>> {
-    let url = match logs[0].strip_suffix("append.db") {
-        Some(folder) => format!("{folder}latency.db"),
-        None => logs[2].clone(),
-    };
+/// The time from the call of a publish to the start of its handler, in nanoseconds, while so many come each second.
+async fn latency(measure_for: Duration, url: &str) -> anyhow::Result<Histogram<u64>> {
     let start = Instant::now();
     let took = Arc::new(Mutex::new(Histogram::<u64>::new(3)?));
     let handled = Arc::new(AtomicU64::new(0));
-    let bus = Ensue::open(&url).await?;
+    let bus = Ensue::open(url).await?;
     let (times, counted) = (took.clone(), handled.clone());
     bus.on("latency").named("measure").handle(move |event: Event, _cx: Context| {
         let now = start.elapsed().as_nanos() as u64;

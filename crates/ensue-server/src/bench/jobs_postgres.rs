@@ -16,9 +16,8 @@ pub async fn run(address: &Address, seconds: u64, waiting: usize) -> anyhow::Res
     let raw = connect(&address.without_schema()).await?;
     raw.batch_execute(&format!("CREATE SCHEMA {}_raw", schemas[0])).await.context("cannot make a schema")?;
     let measured = measure(address, &schemas, &raw, seconds, waiting).await;
-    let [first, second, third] = &schemas;
-    drop_schemas(&raw, &[format!("{first}_raw"), first.clone()]).await?;
-    drop_schemas(&raw, &[second.clone(), third.clone()]).await?;
+    drop_schemas(&raw, &[format!("{}_raw", schemas[0])]).await?;
+    drop_schemas(&raw, &schemas).await?;
     measured
 }
 

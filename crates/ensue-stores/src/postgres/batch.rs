@@ -4,9 +4,10 @@ use super::heads::Heads;
 use super::id_parts;
 use super::types::Micros;
 use crate::room::Taken;
-use ensue_core::{Appended, Entry, EventId, Seq, StoreError, Timestamp};
+use ensue_core::{Appended, Entry, Event, EventId, Seq, StoreError, Timestamp};
 use rand::RngCore;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
@@ -92,8 +93,8 @@ impl Call {
         self.reply.is_closed()
     }
 
-    /// Answers the caller, who may be gone. What is left can be let go when nobody waits.
-    pub fn answer(self, answers: Result<Vec<Appended>, StoreError>) -> Vec<Outgoing> {
+    /// Answers the caller, who may be gone.
+    pub fn answer(self, answers: Result<Vec<Appended>, StoreError>) {
         let spread = |answers: Vec<Appended>| match &self.places {
             None => answers,
             Some(places) => {
@@ -105,7 +106,6 @@ impl Call {
             }
         };
         let _ = self.reply.send(answers.map(spread));
-        self.outgoing
     }
 }
 
@@ -225,8 +225,8 @@ pub(super) struct Outcome {
     pub logged: u64,
     /// One for each call: its answers, or why it was left out.
     pub answers: Vec<Result<Vec<Appended>, StoreError>>,
-    /// The place in the log that each entry took, in order.
-    pub places: Vec<Option<Seq>>,
+    /// What became of each entry, in order, if it entered the log.
+    entered: Vec<Option<Appended>>,
 }
 
 /// What is said of each entry when the batch had keys or delays.
@@ -263,7 +263,7 @@ impl Outcome {
         };
         let count = calls.iter().map(|call| call.outgoing.len()).sum();
         let logged = (0..count).filter(|&index| is_new(index) && seq_of(index).is_some()).count() as u64;
-        let mut places = Vec::with_capacity(count);
+        let mut entered = Vec::with_capacity(count);
         let mut answers = Vec::with_capacity(calls.len());
         let mut index = 0;
         for call in calls {
@@ -278,7 +278,7 @@ impl Outcome {
                     prev: prev_of(index).map(|prev| prev as Seq),
                     repeated: !is_new(index),
                 };
-                places.push(appended.seq.filter(|_| !appended.repeated));
+                entered.push(Some(appended).filter(|appended| appended.seq.is_some() && !appended.repeated));
                 if let (Ok(list), Some(true)) = (&mut answer, details.as_ref().map(|details| details.conflicts[index]))
                 {
                     list.clear();
@@ -292,6 +292,16 @@ impl Outcome {
             }
             answers.push(answer);
         }
-        Ok(Self { before, recorded_at, logged, answers, places })
+        Ok(Self { before, recorded_at, logged, answers, entered })
+    }
+
+    /// The events that entered the log, in order, made of what the calls had to send.
+    pub fn events(&self, calls: &mut [Call]) -> Vec<Arc<Event>> {
+        let outgoing = calls.iter_mut().flat_map(|call| std::mem::take(&mut call.outgoing));
+        let event = |(outgoing, appended): (Outgoing, &Option<Appended>)| {
+            let Appended { id, seq, prev, .. } = (*appended)?;
+            Some(Arc::new(Event::of(outgoing.entry, id, seq?, prev, self.recorded_at)))
+        };
+        outgoing.zip(&self.entered).filter_map(event).collect()
     }
 }

@@ -19,6 +19,7 @@
 //! | Which key is it that refuses a batch? | `keys` |
 //! | Which event of an object came last, as far as we have seen? | `heads` |
 //! | The connection was lost: was the batch stored? | `doubt` |
+//! | Who wants to see what we append? | `following` |
 //! | Is there room for the next events, and what can go? | `partitions` |
 //! | What is in the log? | `read` |
 //! | What is due, and what may be forgotten? | `upkeep` |
@@ -41,6 +42,7 @@ mod connection;
 mod deliveries;
 mod doubt;
 mod error;
+mod following;
 mod groups;
 mod heads;
 mod id_parts;
@@ -77,9 +79,11 @@ use crate::room::Room;
 use async_trait::async_trait;
 use batch::Call;
 use ensue_core::event::whole_microseconds;
+use ensue_core::follow::Follower;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Page, Pulse, Read, Released};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
+use following::Following;
 use jiff::SignedDuration;
 use partitions::Partitions;
 use schema::{Schema, Sql};
@@ -102,6 +106,7 @@ pub struct PostgresStore {
     partitions: Arc<Partitions>,
     /// The newest place that anybody here has seen: only a hint, which saves looking into old partitions.
     last: Arc<AtomicU64>,
+    following: Arc<Following>,
     /// For the calls in the writer's queue.
     room: Room,
     /// From where on claims look for jobs.
@@ -130,20 +135,21 @@ impl PostgresStore {
         migrate::migrate(&server, &schema, options.read_only).await?;
         let sql = Arc::new(Sql::of(&schema));
         let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
-        let last = Arc::new(AtomicU64::new(0));
+        let (last, following) = (Arc::new(AtomicU64::new(0)), Arc::new(Following::default()));
         let writer = if options.read_only {
             None
         } else {
             partitions.ensure().await?;
+            let (clock, following) = (options.clock.clone(), following.clone());
             let writer =
-                Writer::new(server.clone(), sql.clone(), options.clock.clone(), partitions.clone(), last.clone());
+                Writer::new(server.clone(), sql.clone(), clock, partitions.clone(), last.clone(), following);
             let (queue, calls) = mpsc::channel(QUEUE_MAX);
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };
         let read_only = options.read_only;
         let (clock, room, looks) = (options.clock, Room::default(), jobs::Looks::default());
         let writer = Mutex::new(writer);
-        Ok(Self { server, sql, clock, read_only, partitions, last, room, looks, writer })
+        Ok(Self { server, sql, clock, read_only, partitions, last, following, room, looks, writer })
     }
 
     /// What the server says of itself, over a connection like all others: for `doctor`.
@@ -270,6 +276,14 @@ impl Store for PostgresStore {
             Some(clock) => Ok(whole_microseconds(clock())),
             None => Ok(self.server.query_one("SELECT clock_timestamp()", &[]).await?.get::<_, Micros>(0).0),
         }
+    }
+
+    fn follow(&self, follower: Arc<dyn Follower>) {
+        self.following.set(follower);
+    }
+
+    fn session(&self) -> u64 {
+        self.following.session()
     }
 
     async fn pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {

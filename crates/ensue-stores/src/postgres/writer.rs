@@ -7,6 +7,7 @@ use super::batch::{Call, Columns, Outcome};
 use super::connection::{Connection, within};
 use super::doubt::{Doubt, SessionId};
 use super::error::{Failure, Trouble, explain};
+use super::following::Following;
 use super::heads::Heads;
 use super::partitions::Partitions;
 use super::patience::Patience;
@@ -53,6 +54,7 @@ pub(super) struct Writer {
     partitions: Arc<Partitions>,
     /// The newest place seen by anybody in this process: only a hint.
     last: Arc<AtomicU64>,
+    following: Arc<Following>,
     session: Option<Session>,
     /// When the server could not be reached, the last time that was tried.
     unreachable_at: Option<Instant>,
@@ -71,10 +73,24 @@ impl Writer {
         clock: Option<Clock>,
         partitions: Arc<Partitions>,
         last: Arc<AtomicU64>,
+        following: Arc<Following>,
     ) -> Self {
         let heads = Heads::default();
         let (session, unreachable_at, tail, tail_at, remembering) = (None, None, 0, Timestamp::MIN, None);
-        Self { server, sql, clock, partitions, last, session, unreachable_at, tail, tail_at, heads, remembering }
+        Self {
+            server,
+            sql,
+            clock,
+            partitions,
+            last,
+            following,
+            session,
+            unreachable_at,
+            tail,
+            tail_at,
+            heads,
+            remembering,
+        }
     }
 
     /// Works until nobody can send any more and the queue is empty.
@@ -101,13 +117,13 @@ impl Writer {
     async fn append(&mut self, calls: Vec<Call>) {
         let Err((calls, error)) = self.commit(calls).await else { return };
         if calls.len() == 1 || !matches!(error, StoreError::Invalid(_) | StoreError::Engine(_)) {
-            calls.into_iter().for_each(|call| drop(call.answer(Err(error.clone()))));
+            calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
             return;
         }
         tracing::warn!(%error, calls = calls.len(), "a gathered commit was refused; each call is tried alone");
         for call in calls {
             if let Err((alone, error)) = self.commit(vec![call]).await {
-                alone.into_iter().for_each(|call| drop(call.answer(Err(error.clone()))));
+                alone.into_iter().for_each(|call| call.answer(Err(error.clone())));
             }
         }
     }
@@ -208,7 +224,7 @@ impl Writer {
             // It is stored: sending it again would double it.
             Err(error) => {
                 let message = format!("the events are stored, but the answer to them cannot be read: {error}");
-                calls.drain(..).for_each(|call| drop(call.answer(Err(StoreError::Engine(message.clone())))));
+                calls.drain(..).for_each(|call| call.answer(Err(StoreError::Engine(message.clone()))));
                 return Ok(found);
             }
         };
@@ -217,16 +233,18 @@ impl Writer {
         self.tail_at = outcome.recorded_at;
         self.last.store(self.tail, Ordering::Relaxed);
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
-        let spent: Vec<_> = calls.drain(..).zip(outcome.answers).map(|(call, answer)| call.answer(answer)).collect();
+        let events = outcome.events(calls);
+        self.following.tell(&events);
+        calls.drain(..).zip(outcome.answers).for_each(|(call, answer)| call.answer(answer));
         if outcome.before < known_tail {
             self.heads = Heads::begin_at(outcome.before);
         }
         self.heads.appended(outcome.before, self.tail);
         let mut heads = std::mem::take(&mut self.heads);
         let remember = async move {
-            for (outgoing, place) in spent.iter().flatten().zip(outcome.places) {
-                if let (Some(object), Some(seq)) = (&outgoing.entry.object, place) {
-                    heads.set(object, seq);
+            for event in events {
+                if let Some(object) = &event.object {
+                    heads.set(object, event.seq);
                 }
             }
             heads
@@ -269,6 +287,7 @@ impl Writer {
         self.heads = Heads::begin_at(self.tail);
         self.remembering = None;
         self.last.store(self.tail, Ordering::Relaxed);
+        self.following.begin();
         self.session = Some(Session { client, append, id });
         Ok(())
     }

@@ -6,22 +6,23 @@ use ensue::{Ensue, EventStream, GapReason, NewEvent, Streamed, Subscription};
 use ensue_conformance::postgres::{fresh_schema, shared_url};
 use tokio_postgres::{Client, NoTls};
 
-struct Server {
+pub struct Server {
     admin: Client,
     schema: String,
+    pub url: String,
 }
 
 impl Server {
-    async fn open() -> (Self, Ensue) {
+    pub async fn open() -> (Self, Ensue) {
         let (url, schema) = fresh_schema("failover");
         let (admin, connection) = tokio_postgres::connect(&shared_url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let bus = Ensue::open(&format!("{url}&application_name={schema}")).await.unwrap();
-        (Self { admin, schema }, bus)
+        (Self { admin, schema, url }, bus)
     }
 
     /// The end of the log is lost, and so are all connections.
-    async fn fail_over(&self, lost_from: u64) {
+    pub async fn fail_over(&self, lost_from: u64) {
         let schema = &self.schema;
         let sql = format!(
             "DELETE FROM {schema}.events WHERE seq >= {lost_from};
@@ -31,7 +32,7 @@ impl Server {
     }
 }
 
-async fn publish(bus: &Ensue, topic: &str, count: usize) -> Vec<ensue::EventId> {
+pub async fn publish(bus: &Ensue, topic: &str, count: usize) -> Vec<ensue::EventId> {
     let batch = vec![NewEvent::new(topic).object("o"); count];
     bus.publish_all(batch).await.unwrap().iter().map(|answer| answer.id).collect()
 }
@@ -65,6 +66,6 @@ async fn a_stream_over_a_failover_is_told_and_gets_what_took_the_numbers() {
     }
 }
 
-async fn until(stream: &mut EventStream, seq: u64) {
+pub async fn until(stream: &mut EventStream, seq: u64) {
     while stream.next_event().await.unwrap().event.seq != seq {}
 }
