@@ -23,6 +23,8 @@ CREATE FUNCTION {schema}.jobs_settle(
     OUT o_job_states text[], OUT o_numbers bigint[], OUT o_stamps bigint[], OUT o_new boolean[], OUT o_new_states text[],
     OUT o_ready_handlers text[], OUT o_ready_ranks bigint[], OUT o_ready_turns bigint[]
 ) LANGUAGE plpgsql VOLATILE
+-- Else a plan made for many ends may read the whole table, and answers out of order.
+SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz;
