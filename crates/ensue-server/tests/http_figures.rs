@@ -4,10 +4,9 @@
 mod http_support;
 use http_support::Server;
 
-async fn figure(server: &Server, name: &str) -> f64 {
-    let text = server.get("/metrics").await.text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("there is no {name}: {text}")).parse().unwrap()
+async fn until_figure(server: &Server, name: &str, is: f64) {
+    let figure = |text: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    server.until_figures(|text| figure(text) == Some(is)).await;
 }
 
 #[tokio::test]
@@ -15,7 +14,7 @@ async fn streams_connections_and_the_log_are_told_as_they_are() {
     let server = Server::start().await;
     let first = server.stream("", &[]).await;
     let second = server.stream("", &[]).await;
-    assert_eq!(server.open_streams().await, 2);
+    server.until_streams_are(2).await;
     drop(first);
     server.until_streams_are(1).await;
     drop(second);
@@ -28,11 +27,11 @@ async fn streams_connections_and_the_log_are_told_as_they_are() {
     let later =
         r#"[{"topic":"b","not_before":"2999-01-01T00:00:00Z"},{"topic":"c","not_before":"2999-01-01T00:00:00Z"}]"#;
     let delayed = server.post(later).await.json();
-    assert_eq!(figure(&server, "ensue_log_first_seq").await, 3.0);
-    assert_eq!(figure(&server, "ensue_log_last_seq").await, 5.0);
-    assert_eq!(figure(&server, "ensue_pending_events").await, 2.0);
+    until_figure(&server, "ensue_log_first_seq", 3.0).await;
+    until_figure(&server, "ensue_log_last_seq", 5.0).await;
+    until_figure(&server, "ensue_pending_events", 2.0).await;
     server.delete(&format!("/v1/events/{}", delayed["events"][0]["id"].as_str().unwrap())).await;
-    assert_eq!(figure(&server, "ensue_pending_events").await, 1.0);
-    // The one that asks.
-    assert_eq!(figure(&server, "ensue_connections").await, 1.0);
+    until_figure(&server, "ensue_pending_events", 1.0).await;
+    // The one that asks; those before it have gone, or are about to.
+    until_figure(&server, "ensue_connections", 1.0).await;
 }

@@ -1,9 +1,9 @@
 //! Why is this not running, asked over HTTP?
 
+use crate::handlers_support::until;
 use crate::support::{PATIENCE, Server};
 use ensue::{Context, Event, HandlerError, Retry};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 async fn explained(server: &Server, query: &str) -> Value {
     server.api_ok("GET", &format!("explain?{query}"), Value::Null, 200).await
@@ -26,12 +26,10 @@ async fn an_event_is_explained_for_each_handler_and_for_one() {
     let first = server.publish("a", Some("o")).await;
     let second = server.publish("a", Some("o")).await;
     let held = format!("event={first}&handler=a.fails");
-    let waited = async {
-        while explained(&server, &held).await["verdict"] != "held" {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waited).await.expect("it is never held");
+    for (handler, verdict) in [("a.fails", "held"), ("a.works", "done"), ("a.picky", "not_matched")] {
+        let asked = format!("event={first}&handler={handler}");
+        until(async || (explained(&server, &asked).await["verdict"] == verdict).then_some(())).await;
+    }
     let why = explained(&server, &held).await;
     assert_eq!(kinds(&why), ["state", "error"]);
     assert!(why["because"][0]["fix"].as_str().unwrap().contains("ensue object retry o --handler a.fails"), "{why}");

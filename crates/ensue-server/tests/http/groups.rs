@@ -22,9 +22,15 @@ on_sqlite! {
     a_long_poll_is_woken_by_what_the_group_wants;
     a_condition_that_fails_is_told_with_its_subscription;
     an_event_to_a_subscription_is_for_it_alone;
-    subscriptions_are_shared_touched_listed_deleted_and_expire;
     a_handlers_group_is_read_by_its_handler_alone;
     what_retention_took_is_told;
+}
+
+#[tokio::test]
+async fn subscriptions_are_shared_touched_listed_deleted_and_expire() {
+    let clock = ensue::testing::ManualClock::at_noon();
+    let server = Server::serve(ensue::testing::memory_at(&clock).await.unwrap(), Default::default()).await;
+    groups::subscriptions_are_shared_touched_listed_deleted_and_expire(&server, &clock).await;
 }
 
 #[tokio::test]
@@ -147,9 +153,9 @@ async fn figures_of_a_group_go_with_it() {
     let server = Server::start().await;
     server.group_ok("PUT", "behind", json!({}), 201).await;
     server.publish_event(json!({"topic": "t"})).await;
-    let figures = server.get("/metrics").await.text();
-    assert!(figures.contains("ensue_group_lag{group=\"behind\"} 1\n"), "{figures}");
+    server.group_ok("PUT", "stays", json!({}), 201).await;
+    server.until_figures(|figures| figures.contains("ensue_group_lag{group=\"behind\"} 1\n")).await;
     server.group_ok("DELETE", "behind", Value::Null, 200).await;
-    let figures = server.get("/metrics").await.text();
-    assert!(!figures.contains("group=\"behind\""), "{figures}");
+    let is_told = |figures: &str, group: &str| figures.contains(&format!("ensue_group_lag{{group=\"{group}\"}}"));
+    server.until_figures(|figures| is_told(figures, "stays") && !is_told(figures, "behind")).await;
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Server, groups};
 use ensue_server::HttpOptions;
+use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 
 macro_rules! on_postgres {
     ($($name:ident;)+) => {
@@ -24,9 +25,19 @@ on_postgres! {
     a_long_poll_is_woken_by_what_the_group_wants;
     a_condition_that_fails_is_told_with_its_subscription;
     an_event_to_a_subscription_is_for_it_alone;
-    subscriptions_are_shared_touched_listed_deleted_and_expire;
     a_handlers_group_is_read_by_its_handler_alone;
     what_retention_took_is_told;
+}
+
+#[tokio::test]
+async fn subscriptions_are_shared_touched_listed_deleted_and_expire() {
+    let (url, _schema) = ensue_conformance::postgres::fresh_schema("groups");
+    let clock = ensue::testing::ManualClock::at_noon();
+    let options = PostgresOptions { clock: Some(clock.clock()), ..PostgresOptions::default() };
+    let bus = ensue::Ensue::with_store(PostgresStore::open(&url, options).await.unwrap());
+    let server = Server::serve(bus.clone(), HttpOptions::default()).await;
+    groups::subscriptions_are_shared_touched_listed_deleted_and_expire(&server, &clock).await;
+    bus.close().await;
 }
 
 /// The subscriptions and events of one process reach a reader that waits in another.

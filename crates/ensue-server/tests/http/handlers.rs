@@ -296,9 +296,9 @@ async fn a_publish_waits_for_sync_handlers_within_bounds() {
         "it is not done because it is repeated"
     );
     open.add_permits(3);
-    let done = post("?wait=sync", r#"[{"topic":"t.x"},{"topic":"t.y"}]"#).await;
+    let done = post("?wait=sync&wait_ms=60000", r#"[{"topic":"t.x"},{"topic":"t.y"}]"#).await;
     assert_eq!((done.status, &done.json()["sync"], &done.json()["pending"]), (201, &json!("done"), &Value::Null));
-    let again = post("?wait=sync", r#"{"topic":"t.x","key":"k"}"#).await;
+    let again = post("?wait=sync&wait_ms=60000", r#"{"topic":"t.x","key":"k"}"#).await;
     assert_eq!((again.status, &again.json()["sync"]), (200, &json!("done")));
     assert_eq!(post("?wait=sync", r#"{"topic":"u.x"}"#).await.json()["sync"], "done", "nobody wants it");
     let plain = post("", r#"{"topic":"t.x"}"#).await.json();

@@ -1,5 +1,6 @@
 //! Jobs over HTTP, on the embedded engine. What must hold on any engine is in `support/jobs.rs`.
 
+use crate::handlers_support::until;
 use crate::support::{PATIENCE, Server, jobs};
 use ensue::{Context, Event};
 use serde_json::{Value, json};
@@ -116,8 +117,12 @@ async fn the_deliveries_of_a_pull_handler_are_claimed_as_jobs() {
     assert_eq!(claimed["object"], "o");
     assert!(server.claim("order.remote", 5).await.is_empty(), "the second waits for the first");
     let target = format!("explain?event={second}&handler=order.remote");
-    let explained = server.api_ok("GET", &target, Value::Null, 200).await;
-    assert_eq!((&explained["verdict"], &explained["because"][0]["ref"]), (&json!("parked"), &claimed["id"]));
+    let explained = until(async || {
+        // It may not be a job yet.
+        Some(server.api_ok("GET", &target, Value::Null, 200).await).filter(|told| told["verdict"] == "parked")
+    })
+    .await;
+    assert_eq!(explained["because"][0]["ref"], claimed["id"]);
     server.under_ok(&claimed, "complete", json!({})).await;
     let next = server.claim_one("order.remote").await;
     assert_eq!((next["event"]["seq"].as_u64(), next["event"]["prev"].as_u64()), (Some(second), Some(first)));
@@ -130,14 +135,12 @@ async fn jobs_and_rules_are_counted() {
     let server = Server::start().await;
     server.api_ok("POST", "jobs", json!([{"handler": "metered.h"}, {"handler": "metered.h"}]), 201).await;
     server.api_ok("PUT", "rules/block/object:metered", Value::Null, 201).await;
-    let figures = server.get("/metrics").await.text();
-    for line in [r#"ensue_jobs{handler="metered.h",state="available"} 2"#, r#"ensue_rules{kind="block"} 1"#] {
-        assert!(figures.contains(line), "{line} is not in\n{figures}");
-    }
+    let lines = [r#"ensue_jobs{handler="metered.h",state="available"} 2"#, r#"ensue_rules{kind="block"} 1"#];
+    server.until_figures(|figures| lines.iter().all(|line| figures.contains(line))).await;
     for job in server.claim("metered.h", 5).await {
         server.under_ok(&job, "complete", json!({})).await;
     }
-    assert!(!server.get("/metrics").await.text().contains("metered.h"));
+    server.until_figures(|figures| figures.contains("ensue_rules{") && !figures.contains("metered.h")).await;
 }
 
 /// A claim that waits is answered when the server stops, so that its connection can close.

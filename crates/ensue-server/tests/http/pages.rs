@@ -62,5 +62,5 @@ async fn handlers_and_what_they_hold_come_in_pages() {
     assert!(held.iter().map(|object| format!("o:{object}")).eq(expected), "{held:?}");
     assert!(server.get("/v1/objects?held=true&after=x").await.problem(400).contains("`next` of a page"));
     assert!(server.get("/v1/handlers?after=%00").await.problem(400).contains("after"));
-    running.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
+    running.shutdown(crate::support::PATIENCE).await.unwrap();
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Long enough for any statement here on a slow machine, and short enough to wait for.
-const STATEMENT_TIME_MAX: Duration = Duration::from_millis(500);
+const STATEMENT_TIME_MAX: Duration = Duration::from_millis(1_000);
 
 /// The process of the session that appended last.
 const WRITER: &str =
@@ -20,7 +20,7 @@ const WRITER: &str =
 
 /// Gives up soon.
 fn impatient() -> PostgresOptions {
-    let unavailable_after = Duration::from_millis(500);
+    let unavailable_after = Duration::from_millis(1_000);
     PostgresOptions {
         statement_time_max: STATEMENT_TIME_MAX,
         unavailable_after,
@@ -219,7 +219,7 @@ async fn an_append_to_a_stopped_session_waits_until_that_session_is_gone() {
 #[tokio::test]
 async fn a_statement_that_stands_in_line_for_too_long_is_ended_by_the_server() {
     let log = Log::new().await;
-    let store = log.open_with(impatient()).await;
+    let store = log.open_hasty(impatient()).await;
     store.append(on("o")).await.unwrap();
     log.hold("SELECT LOG.lock_log()").await;
     let told = |error: StoreError| {

@@ -183,7 +183,7 @@ async fn a_server_that_stays_away_makes_calls_unavailable_and_comes_back_by_itse
     server.kill9().unwrap();
     let begun = Instant::now();
     let mut callers = JoinSet::new();
-    for _ in 0..20 {
+    for _ in 0..200 {
         let store = store.clone();
         callers.spawn(async move { store.append(on("o")).await });
     }
@@ -193,7 +193,7 @@ async fn a_server_that_stays_away_makes_calls_unavailable_and_comes_back_by_itse
     }
     assert!(matches!(store.append(on("o")).await, Err(StoreError::Unavailable(_))));
     assert!(matches!(store.bounds().await, Err(StoreError::Unavailable(_))));
-    assert!(begun.elapsed() < Duration::from_secs(5), "they do not wait one after another");
+    assert!(begun.elapsed() < Duration::from_secs(30), "they do not wait one after another");
     server.restart().unwrap();
     let answer = store.append(on("o")).await.unwrap()[0];
     assert_eq!(answer.prev, answer.seq.map(|seq| seq - 1));

@@ -106,7 +106,7 @@ async fn a_held_read_lock_stops_neither_trim_nor_publish() {
             store.append(on("o")).await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), calls).await.expect("neither waits for the reader");
+    tokio::time::timeout(WAIT_MAX, calls).await.expect("neither waits for the reader");
     assert_eq!(whole_log(&store).await.len(), 65);
     log.let_go().await;
     assert!(log.number(TABLES).await >= before, "nothing was dropped meanwhile");

@@ -99,9 +99,10 @@ async fn a_lease_that_is_renewed_at_the_last_moment_keeps_its_slots() {
 async fn what_expires_while_somebody_changes_it_goes_or_stays_as_a_whole() {
     let log = Log::new().await;
     let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let options = PostgresOptions { clock: Some(clock.clock()), ..PostgresOptions::default() };
+    let store = open(&log.url, options.clone()).await;
     let unavailable_after = Duration::from_millis(200);
-    let options = PostgresOptions { clock: Some(clock.clock()), unavailable_after, ..PostgresOptions::default() };
-    let store = open(&log.url, options).await;
+    let hasty = open(&log.url, PostgresOptions { unavailable_after, ..options }).await;
     handler_group(&store, "g", 2).await;
     for condition in ["true", "e.topic = 'touched'"] {
         let expires_in = Some(SignedDuration::from_hours(1));
@@ -111,7 +112,7 @@ async fn what_expires_while_somebody_changes_it_goes_or_stays_as_a_whole() {
     clock.advance(Duration::from_secs(3_601));
 
     log.hold("SELECT 1 FROM LOG.groups FOR UPDATE").await;
-    let refused = store.acquire(wish("g", process(1))).await;
+    let refused = hasty.acquire(wish("g", process(1))).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     log.let_go().await;
     assert_eq!(log.number("SELECT count(*) FROM LOG.members").await, 0, "nothing of it is there");

@@ -21,7 +21,7 @@ const END_SESSIONS: &str =
 
 /// Notices soon that a connection hangs, and gives up soon.
 fn impatient() -> PostgresOptions {
-    let (statement_time_max, unavailable_after) = (Duration::from_millis(500), Duration::from_millis(500));
+    let (statement_time_max, unavailable_after) = (Duration::from_millis(1_000), Duration::from_millis(1_000));
     PostgresOptions { statement_time_max, unavailable_after, readers_max: 2, ..PostgresOptions::default() }
 }
 
@@ -54,7 +54,7 @@ async fn need_no_standby(log: &Log) {
 async fn what_no_standby_has_is_not_acknowledged() {
     let server = PrivatePostgres::start().unwrap();
     let log = Log::in_database(&server.url()).await;
-    let store = log.open_with(impatient()).await;
+    let store = log.open_hasty(impatient()).await;
     store.append(on("o")).await.unwrap();
     lose_the_standby(&server, &log).await;
     let keyed = || checked(vec![NewEvent::new("t").object("o").key("k")]);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Far beyond what any of this takes: a stream that stands still fails the test instead of hanging it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A bus on a store that can fail over.
 fn bus() -> (Ensue, Model) {

@@ -9,7 +9,7 @@ use ensue::{Ensue, Error, NewEvent, Options, Retention, Seq};
 use jiff::SignedDuration;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A bus that forgets everything that nobody needs, as soon as it can.
 async fn forgetful(url: &str, hold_max: SignedDuration) -> Ensue {

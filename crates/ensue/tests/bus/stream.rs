@@ -205,7 +205,7 @@ async fn a_stream_of_a_closed_store_is_told() {
     assert_eq!(stream.next().await, Some(Ok(Streamed::Caught(0))));
     bus.close().await;
     for _ in 0..2 {
-        let told = tokio::time::timeout(std::time::Duration::from_secs(30), stream.next()).await;
+        let told = tokio::time::timeout(std::time::Duration::from_secs(180), stream.next()).await;
         assert_eq!(told.expect("the stream is silent"), Some(Err(Error::Store(StoreError::Closed))));
     }
 }

@@ -64,8 +64,16 @@ async fn a_publish_can_wait_for_sync_handlers_and_is_told_which_were_late() {
             .unwrap();
     }
     let running = bus.start().await.unwrap();
-    let waited = bus.publish_and_wait(event("a", "x"), Duration::from_millis(200)).await.unwrap();
-    assert_eq!(waited.pending, [name("a.late")]);
+    // On a busy machine the quick one may need some time, too: who asks again under the same key waits on.
+    let mut wait = Duration::from_millis(200);
+    let pending = loop {
+        let pending = bus.publish_and_wait(event("a", "x").key("k"), wait).await.unwrap().pending;
+        if pending.len() < 2 || wait > LONG {
+            break pending;
+        }
+        wait *= 4;
+    };
+    assert_eq!(pending, [name("a.late")]);
     assert_eq!(done.load(Ordering::SeqCst), 1);
     gate.add_permits(2);
     let waited = bus.publish_and_wait(event("a", "y"), LONG).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// No test takes so long, unless what it waits for never comes.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(180);
 
 /// An event of an object.
 pub fn event(topic: &str, object: &str) -> NewEvent {

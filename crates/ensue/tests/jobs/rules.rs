@@ -3,7 +3,8 @@
 use crate::support::{LONG, Seen, noting, rule, sent, until, until_state, with};
 use ensue::jobs::JobState;
 use ensue::rules::{NewRule, RuleKind};
-use ensue::{Context, Emit, Ensue, Event, NewEvent, Timestamp};
+use ensue::testing::{ManualClock, memory_at};
+use ensue::{Context, Emit, Ensue, Event, NewEvent};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -72,13 +73,17 @@ async fn a_paused_object_waits_while_the_others_go_on() {
 
 #[tokio::test]
 async fn a_rule_that_expires_lifts_itself_and_each_change_is_in_the_log() {
-    let bus = Ensue::memory().await.unwrap();
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
     let seen = noting(&bus, "h");
     let running = bus.start().await.unwrap();
-    let expires_at = Some(Timestamp::now() + Duration::from_millis(150));
+    let expires_at = Some(clock.now() + Duration::from_secs(60));
     bus.set_rule(NewRule { expires_at, ..rule(RuleKind::Pause, "handler:h") }).await.unwrap();
     let id = sent(&bus, Emit::to("h")).await;
+    bus.drain().await.unwrap();
     assert_eq!(bus.job(id).await.unwrap().unwrap().state, JobState::Available);
+    clock.advance(Duration::from_secs(60));
+    bus.drain().await.unwrap();
     let job = until_state(&bus, id, JobState::Succeeded).await;
     assert!(job.started_at >= expires_at && seen.all().len() == 1);
     let topics = async || {
@@ -90,7 +95,7 @@ async fn a_rule_that_expires_lifts_itself_and_each_change_is_in_the_log() {
     };
     assert_eq!(topics().await, ["ensue.rule.set", "ensue.rule.lifted"]);
     // One that has passed is refused, and changes nothing.
-    let passed = Some(Timestamp::now() - Duration::from_secs(1));
+    let passed = Some(clock.now() - Duration::from_secs(1));
     let refused = bus.set_rule(NewRule { expires_at: passed, ..rule(RuleKind::Pause, "handler:h") }).await;
     assert!(refused.unwrap_err().to_string().contains("expires_at"));
     assert_eq!(topics().await.len(), 2);

@@ -2,7 +2,8 @@
 
 use crate::support::{LONG, Seen, at_once, failed, noting, sent, until, until_state, with};
 use ensue::jobs::JobState;
-use ensue::{Context, Emit, Ensue, Event, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Timestamp};
+use ensue::testing::{ManualClock, memory_at};
+use ensue::{Context, Emit, Ensue, Event, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -110,14 +111,18 @@ async fn jobs_of_one_object_run_one_after_another_in_the_order_in_which_they_wer
 
 #[tokio::test]
 async fn a_delayed_job_runs_when_it_is_due_and_a_live_key_is_not_sent_twice() {
-    let bus = Ensue::memory().await.unwrap();
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
     let seen = noting(&bus, "h");
     let running = bus.start().await.unwrap();
-    let at = Timestamp::now() + Duration::from_millis(60);
+    let at = clock.now() + Duration::from_secs(60);
     let first = bus.emit(Emit::to("h").payload(&"late").not_before(at).unique_key("k")).await.unwrap();
     let again = bus.emit(Emit::to("h").payload(&"again").unique_key("k")).await.unwrap();
     assert_eq!((first.is_new, again.is_new, again.id), (true, false, first.id));
-    assert_eq!(first.state, JobState::Scheduled);
+    bus.drain().await.unwrap();
+    assert_eq!((first.state, seen.all().len()), (JobState::Scheduled, 0));
+    clock.advance(Duration::from_secs(60));
+    bus.drain().await.unwrap();
     let job = until_state(&bus, first.id, JobState::Succeeded).await;
     assert!(job.started_at.unwrap() >= at);
     // It is over: the key is free.

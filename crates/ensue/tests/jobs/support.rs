@@ -6,7 +6,8 @@ use ensue::{Context, Emit, Ensue, Event, HandlerError, JobOptions, Retry};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub const LONG: Duration = Duration::from_secs(30);
+/// No test takes so long, unless what it waits for never comes.
+pub const LONG: Duration = Duration::from_secs(180);
 
 /// What handlers were given, in order.
 #[derive(Clone, Default)]

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up waiting for it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A command of the built program in a folder, without any variable of the surroundings.
 pub fn ensue(folder: &Path, arguments: &[&str]) -> Command {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longer than anything here takes, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The handlers of a config file, ready to be bound.
 pub struct Handlers {

@@ -1,6 +1,7 @@
 //! What must groups do over HTTP, on any engine?
 
 use super::{Answer, PATIENCE, Server};
+use ensue::testing::ManualClock;
 use ensue::positions::{GroupKind, NewGroup, NewSubscription, Start};
 use ensue::{GroupName, Json};
 use serde_json::{Value, json};
@@ -96,13 +97,16 @@ pub async fn one_reads_at_a_time_and_a_lost_lease_changes_nothing(server: &Serve
     server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
     server.publish_event(json!({"topic": "a"})).await;
     server.publish_event(json!({"topic": "b"})).await;
-    let first = server.group_ok("POST", "g/read", json!({"lease_ms": 1000}), 200).await;
+    let long = server.group_ok("POST", "g/read", json!({"lease_ms": 3_600_000}), 200).await;
     let refusal = server.group("POST", "g/read", json!({})).await.problem(409);
     assert!(refusal.contains("until 20") && refusal.contains("over HTTP"), "{refusal}");
     // A look needs no lease, and takes none.
     let peek = server.group_ok("POST", "g/read", json!({"peek": true}), 200).await;
     assert_eq!((seqs(&peek), &peek["cursor"], &peek["lease"]), (vec![1, 2], &json!(2), &Value::Null));
-    let second = server.until_ok("g/read", json!({"limit": 1})).await;
+    // Who goes on says anew how long for.
+    let brief = json!({"lease": long["lease"], "lease_ms": 100});
+    let first = server.group_ok("POST", "g/read", brief, 200).await;
+    let second = server.until_ok("g/read", json!({"limit": 1, "lease_ms": 3_600_000})).await;
     assert_eq!(seqs(&second), [1], "what was not committed comes again");
     for cursor in [1, 2] {
         let body = json!({"cursor": cursor, "lease": first["lease"], "release": true});
@@ -191,10 +195,10 @@ pub async fn a_long_poll_is_woken_by_what_the_group_wants(server: &Server) {
         server.publish_event(json!({"topic": "wanted"})).await;
         Instant::now()
     };
-    let read = server.until_ok("g/read", json!({"wait_ms": 15_000, "lease_ms": 60_000}));
+    let read = server.until_ok("g/read", json!({"wait_ms": 30_000, "lease_ms": 3_600_000}));
     let (woken, published) = tokio::join!(read, publish);
     assert_eq!((seqs(&woken), &woken["cursor"]), (vec![2], &json!(2)));
-    assert!(published.elapsed() < Duration::from_secs(10));
+    assert!(published.elapsed() < Duration::from_secs(20), "it has waited to the end");
     server.group_ok("POST", "g/commit", json!({"cursor": 2, "lease": woken["lease"], "release": true}), 200).await;
 }
 
@@ -230,7 +234,7 @@ pub async fn an_event_to_a_subscription_is_for_it_alone(server: &Server) {
 }
 
 /// A subscription goes when nobody reads or touches it; asking for the same again is the same.
-pub async fn subscriptions_are_shared_touched_listed_deleted_and_expire(server: &Server) {
+pub async fn subscriptions_are_shared_touched_listed_deleted_and_expire(server: &Server, clock: &ManualClock) {
     let wants = json!({"where": "e.payload @> s.params", "params": {"a": 1, "b": [1.50]}});
     let first = server.group_ok("POST", "g/subscriptions", wants, 201).await;
     let same = json!({"where": "e.payload @> s.params", "params": {"b": [1.5], "a": 1.0}});
@@ -244,21 +248,18 @@ pub async fn subscriptions_are_shared_touched_listed_deleted_and_expire(server: 
     let rest = server.get(&format!("/v1/groups/g/subscriptions?after={}", page["next"].as_str().unwrap())).await.json();
     assert_eq!((&rest["subscriptions"][0]["id"], &rest["next"]), (&brief["id"], &Value::Null));
     // As long as somebody touches it, it stays, for longer than it would by itself.
-    let (began, mut touched_at) = (Instant::now(), brief["touched_at"].as_str().unwrap().to_string());
-    while began.elapsed() < Duration::from_millis(2_600) {
+    let mut touched_at = brief["touched_at"].as_str().unwrap().to_string();
+    for _ in 0..3 {
+        clock.advance(Duration::from_millis(1_500));
         let touched = server.group_ok("POST", &format!("g/subscriptions/{id}/touch"), Value::Null, 200).await;
         let now = touched["touched_at"].as_str().unwrap().to_string();
         assert!(now > touched_at, "{now} is not after {touched_at}");
         touched_at = now;
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    clock.advance(Duration::from_millis(1_900));
     assert_eq!(server.group_ok("GET", "g", Value::Null, 200).await["subscriptions"], 2);
-    let gone = async {
-        while server.group_ok("GET", "g", Value::Null, 200).await["subscriptions"] != 1 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, gone).await.expect("it never expires");
+    clock.advance(Duration::from_millis(200));
+    assert_eq!(server.group_ok("GET", "g", Value::Null, 200).await["subscriptions"], 1);
     server.group("POST", &format!("g/subscriptions/{id}/touch"), Value::Null).await.problem(404);
     // To read the group does not bring it back.
     server.publish_event(json!({"topic": "brief"})).await;

@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Longer than anything here takes, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server on a port of its own.
 pub struct Server {
@@ -109,6 +109,22 @@ impl Server {
         tokio::time::timeout(PATIENCE, async { while self.open_streams().await != count {} })
             .await
             .expect("the number of open streams is another");
+    }
+
+    /// Waits until the figures are as they should be: what the store does not tell in time is left out of them.
+    pub async fn until_figures(&self, are: impl Fn(&str) -> bool) {
+        let looked = async {
+            loop {
+                let figures = self.get("/metrics").await.text();
+                if are(&figures) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, looked).await.is_err() {
+            panic!("the figures are others: {}", self.get("/metrics").await.text());
+        }
     }
 
     pub async fn publish(&self, topic: &str, object: Option<&str>) -> Seq {

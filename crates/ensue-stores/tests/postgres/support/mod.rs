@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
 /// How long a condition may take to come true.
-pub const WAIT_MAX: Duration = Duration::from_secs(20);
+pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// A schema of its own. Sessions are known by its name.
 pub struct Log {
@@ -46,6 +46,12 @@ impl Log {
 
     pub async fn open_with(&self, options: PostgresOptions) -> SharedStore {
         Arc::new(PostgresStore::open(&self.url, options).await.expect("the store opens"))
+    }
+
+    /// The same with little patience, on a log that is there before.
+    pub async fn open_hasty(&self, options: PostgresOptions) -> SharedStore {
+        self.open().await.close().await;
+        self.open_with(options).await
     }
 
     /// A statement of ours; `LOG` stands for the schema.
@@ -94,8 +100,10 @@ impl Log {
     }
 }
 
-/// A store whose statements pass through the wire.
+/// A store whose statements pass through the wire. The log is there before: to make it takes longer than some of these
+/// options give to a statement.
 pub async fn open_over(wire: &wire::Wire, log: &Log, options: PostgresOptions) -> SharedStore {
+    log.open().await.close().await;
     let url = format!("{}?schema={1}&application_name={1}&sslmode=disable", wire.url, log.schema);
     Arc::new(PostgresStore::open(&url, options).await.expect("the store opens"))
 }
