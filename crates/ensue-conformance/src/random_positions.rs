@@ -126,6 +126,10 @@ enum Step {
         group: usize,
         nth: usize,
     },
+    /// Takes over what has changed of a group's subscriptions since this was done last.
+    Follow {
+        group: usize,
+    },
     Acquire {
         group: usize,
         member: usize,
@@ -242,6 +246,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(group, wants, expiry)| Step::Subscribe { group, wants, expiry }),
         1 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Unsubscribe { group, nth }),
         1 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Touch { group, nth }),
+        4 => group().prop_map(|group| Step::Follow { group }),
         10 => (group(), member(), lease(), prop_oneof![Just(vec![]), slots()], prop::option::weighted(0.2, 0..4usize))
             .prop_map(|(group, member, lease, slots, go_on_before)| {
                 Step::Acquire { group, member, lease, slots, go_on_before }

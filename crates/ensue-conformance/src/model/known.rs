@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub members: Vec<KnownMember>,
     /// Each with what its params say.
     pub subscriptions: Vec<(SubscriptionState, String)>,
+    /// Which subscription each version of a group was about.
+    pub changes: Vec<(GroupName, u64, Uuid)>,
     pub lanes: Vec<LaneRow>,
     pub parked: Vec<Parked>,
     pub deliveries: Vec<Delivery>,
@@ -27,6 +29,8 @@ pub(super) struct Known {
     pub lines: Vec<(GroupName, LogLine)>,
     /// The highest fences of groups that are no more: what was taken then is not taken now.
     pub old_fences: Vec<(GroupName, Fence)>,
+    /// Every group that is no more had a smaller version.
+    pub version_floor: u64,
     /// How many ids of subscriptions were made.
     pub ids: u128,
 }
@@ -68,11 +72,13 @@ impl Known {
         groups: Vec::new(),
         members: Vec::new(),
         subscriptions: Vec::new(),
+        changes: Vec::new(),
         lanes: Vec::new(),
         parked: Vec::new(),
         deliveries: Vec::new(),
         lines: Vec::new(),
         old_fences: Vec::new(),
+        version_floor: 0,
         ids: 0,
     };
 
@@ -145,7 +151,15 @@ impl Known {
 
     pub fn forget_subscription(&mut self, subscription: &SubscriptionState) {
         self.subscriptions.retain(|(one, _)| one.id != subscription.id);
-        self.group_mut(&subscription.group).expect("a subscription goes with its group").version += 1;
+        self.changed(subscription);
+    }
+
+    /// Counts the version of a subscription's group, and notes what it is about.
+    pub fn changed(&mut self, subscription: &SubscriptionState) {
+        let group = self.group_mut(&subscription.group).expect("a subscription goes with its group");
+        group.version += 1;
+        let change = (group.name.clone(), group.version, subscription.id);
+        self.changes.push(change);
     }
 
     /// Forgets what has expired of a group, before it is read: who has expired stays gone.
@@ -358,6 +372,9 @@ impl Known {
     }
 
     pub fn forget_group(&mut self, name: &GroupName) {
+        let version = self.group(name).map_or(0, |group| group.version);
+        self.version_floor = self.version_floor.max(version + 1);
+        self.changes.retain(|(group, ..)| group != name);
         self.groups.retain(|group| group.name != *name);
         self.subscriptions.retain(|(one, _)| one.group != *name);
         self.forget_lanes(name);

@@ -6,11 +6,11 @@ use super::{Model, State, take_page};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::positions::replay::{UnderWay, check_range, replayed};
-use ensue_core::positions::subscription::{identity_of_params, longer};
+use ensue_core::positions::subscription::{identity_of_params, lead_from, longer};
 use ensue_core::positions::{
     Acquire, Acquired, Ask, Delivery, Fence, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LaneState, LogLine,
     Member, NewGroup, NewSubscription, Park, ParkedQuery, ParkedSize, Renewed, SLOTS_MAX, Serving, Settled, SlotChange,
-    SlotNumber, Start, StuckPlace, SubscriptionState, Unreplayable, check_cursor,
+    SlotNumber, Start, StuckPlace, SubscriptionChanges, SubscriptionState, Unreplayable, check_cursor,
 };
 use ensue_core::{Appended, Event, GroupName, Invalid, Positions, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -41,7 +41,7 @@ impl State {
             created_at: now,
             read_at: now,
             slots: vec![slot; usize::from(new.slots)],
-            version: 0,
+            version: self.known.version_floor,
             lost: None,
         });
         Ok(true)
@@ -200,8 +200,9 @@ impl Positions for Model {
         if let Some((there, _)) = state.known.subscriptions.iter().find(same).cloned() {
             if !state.known.has_expired(&there, now) {
                 let expires_in = longer(there.expires_in, new.expires_in);
-                let group = state.known.group_mut(&new.group).expect("it was made above");
-                group.version += u64::from(expires_in != there.expires_in);
+                if expires_in != there.expires_in {
+                    state.known.changed(&there);
+                }
                 let shared = SubscriptionState { expires_in, touched_at: now, ..there };
                 let place = state.known.subscriptions.iter_mut().find(|(one, _)| one.id == shared.id);
                 place.expect("it was found above").0 = shared.clone();
@@ -222,7 +223,7 @@ impl Positions for Model {
             created_after: state.last,
         };
         state.known.subscriptions.push((subscription.clone(), identity));
-        state.known.group_mut(&new.group).expect("it was made above").version += 1;
+        state.known.changed(&subscription);
         Ok((subscription, true))
     }
 
@@ -252,6 +253,29 @@ impl Positions for Model {
     ) -> Result<Vec<SubscriptionState>, StoreError> {
         let live = self.state()?.known.live_subscriptions(group, self.positions_now());
         Ok(live.into_iter().filter(|one| after.is_none_or(|after| one.id > after)).take(limit).collect())
+    }
+
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        let (state, now) = (self.state()?, self.positions_now());
+        let Some(version) = state.known.group(group).map(|group| group.version) else { return Ok(None) };
+        let noted = state.known.changes.iter().filter(|(of, version, _)| of == group && *version > after);
+        let noted: Vec<_> = noted.collect();
+        if noted.len() > limit || !lead_from(after, version, noted.iter().map(|(_, version, _)| *version)) {
+            return Ok(None);
+        }
+        let is_noted = |id: Uuid| noted.iter().any(|(.., noted)| *noted == id);
+        let mut there = state.known.live_subscriptions(group, now);
+        there.retain(|one| is_noted(one.id));
+        let mut gone: Vec<Uuid> = noted.iter().map(|(.., id)| *id).collect();
+        gone.retain(|id| !there.iter().any(|one| one.id == *id));
+        gone.sort_unstable();
+        gone.dedup();
+        Ok(Some(SubscriptionChanges { version, there, gone }))
     }
 
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {

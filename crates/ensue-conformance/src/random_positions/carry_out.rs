@@ -37,6 +37,7 @@ pub(super) enum Answer {
     Moved(Option<Seq>),
     Subscribed { nth: Option<usize>, is_new: bool },
     Touched(Option<(usize, Timestamp)>),
+    Followed(Followed),
     Acquired { slots: Vec<Given>, held_by: Option<Owner> },
     NoSuchGroup,
     Renewed { renewed: Option<(Option<bool>, Vec<Member>)>, pulse: Option<ToldByPulse> },
@@ -48,6 +49,24 @@ pub(super) enum Answer {
     Conflict,
     Invalid,
     KeyConflict(String),
+}
+
+/// What came of taking over what has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Followed {
+    /// Was it known what has changed?
+    went_on: bool,
+    /// Those that are there and that who takes over does not know, or knows otherwise.
+    missed: Vec<Option<usize>>,
+    /// Those that are not there, that stay until somebody takes them out, and that it still knows.
+    kept: Vec<Option<usize>>,
+}
+
+/// The subscriptions of a group at a version, as who takes over what changes knows them.
+#[derive(Debug, Clone, Default)]
+struct Taken {
+    version: u64,
+    known: HashMap<Uuid, SubscriptionState>,
 }
 
 /// Where the log ends, is the event there, what is due, and what time is it?
@@ -80,6 +99,7 @@ pub(super) struct Side {
     claims: Vec<Claim>,
     member_versions: HashMap<Uuid, u64>,
     pub group_versions: HashMap<GroupName, u64>,
+    taken: HashMap<GroupName, Taken>,
 }
 
 fn placed(appended: &[Appended]) -> Vec<(Option<Seq>, Option<Seq>, bool)> {
@@ -118,7 +138,43 @@ impl Side {
             claims: Vec::new(),
             member_versions: HashMap::new(),
             group_versions: HashMap::new(),
+            taken: HashMap::new(),
         }
+    }
+
+    /// Takes over what has changed of a group's subscriptions, or all of them, and compares that with what is there.
+    async fn follow(&mut self, group: &GroupName) -> Result<Answer, StoreError> {
+        let Some(state) = self.store.group(group).await? else { return Ok(Answer::NoSuchGroup) };
+        let there = self.store.subscriptions(group, None, 1_000).await?;
+        let before = self.taken.remove(group);
+        let changes = match &before {
+            Some(before) => self.store.subscription_changes(group, before.version, 1_000).await?,
+            None => None,
+        };
+        let went_on = changes.is_some();
+        let all = || Taken { version: state.version, known: there.iter().map(|one| (one.id, one.clone())).collect() };
+        let taken = match (before, changes) {
+            (Some(mut taken), Some(changes)) => {
+                assert_eq!(changes.version, state.version, "it leads to the version that is");
+                changes.gone.iter().for_each(|id| drop(taken.known.remove(id)));
+                taken.known.extend(changes.there.into_iter().map(|one| (one.id, one)));
+                Taken { version: changes.version, ..taken }
+            }
+            _ => all(),
+        };
+        let is_known = |one: &&SubscriptionState| {
+            taken.known.get(&one.id).is_some_and(|known| {
+                // A touch is no change.
+                SubscriptionState { touched_at: one.touched_at, ..known.clone() } == **one
+            })
+        };
+        let missed = there.iter().filter(|one| !is_known(one)).map(|one| self.nth_subscription(one.id)).collect();
+        let is_there = |id: Uuid| there.iter().any(|one| one.id == id);
+        // What expires is not there any more before it goes.
+        let stays = taken.known.values().filter(|one| one.expires_in.is_none());
+        let kept = stays.filter(|one| !is_there(one.id)).map(|one| self.nth_subscription(one.id)).collect();
+        self.taken.insert(group.clone(), taken);
+        Ok(Answer::Followed(Followed { went_on, missed, kept }))
     }
 
     /// From now on nothing is said about whether this member's version has counted up.
@@ -284,6 +340,7 @@ impl Side {
                 let touched = self.store.touch(&group_name(*group), self.subscription(*nth)).await?;
                 Answer::Touched(touched.map(|one: SubscriptionState| (*nth, one.touched_at)))
             }
+            Step::Follow { group } => self.follow(&group_name(*group)).await?,
             Step::Acquire { group, member, lease, slots, go_on_before } => {
                 let (group, member) = (group_name(*group), member_of(*member));
                 let go_on = go_on_before.map(|before| self.fence_before(&group, before));

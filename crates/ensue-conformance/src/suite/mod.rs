@@ -184,6 +184,8 @@ macro_rules! each_behaviour {
                 subscriptions_come_by_id_page_by_page
                 two_thousand_subscriptions_stay_distinct
                 a_handler_keeps_its_subscriptions_while_its_process_lives
+                what_changed_after_a_version_is_told
+                changes_are_known_for_a_while_and_end_with_their_group
             }
             positions_slots {
                 free_slots_are_taken_and_own_ones_stay_under_their_fence

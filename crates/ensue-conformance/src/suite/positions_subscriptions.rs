@@ -4,7 +4,8 @@ use super::positions::{LEASE, PAST_THE_LEASE_MILLIS, name, process, reader, want
 use super::{Subject, checked};
 use crate::factory::Factory;
 use crate::meaning::Meaning;
-use ensue_core::positions::{GroupKind, NewSubscription, SlotChange, SubscriptionState};
+use ensue_core::positions::subscription::CHANGES_KEPT;
+use ensue_core::positions::{GroupKind, NewSubscription, SlotChange, SubscriptionChanges, SubscriptionState};
 use ensue_core::{Json, NewEvent, Topic};
 use jiff::SignedDuration;
 use std::collections::HashSet;
@@ -459,4 +460,71 @@ pub async fn a_handler_keeps_its_subscriptions_while_its_process_lives(factory: 
     assert_eq!((subject.subscriptions("h").await.len(), subject.expire(10).await), (1, 0));
     subject.clock.advance_millis(HOUR_MILLIS + PAST_THE_LEASE_MILLIS);
     assert_eq!((subject.subscriptions("h").await.len(), subject.expire(10).await), (0, 1));
+}
+
+impl Subject {
+    async fn changes(&self, group: &str, after: u64, limit: usize) -> Option<SubscriptionChanges> {
+        self.store.subscription_changes(&name(group), after, limit).await.expect("an answer")
+    }
+}
+
+/// Whoever knows a group's subscriptions need not read them all again: those that were made, went or got another expiry are
+/// told, as they are now.
+pub async fn what_changed_after_a_version_is_told(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let numbered = |n: usize| NewSubscription { condition: Some(format!("{n}")), ..expiring("g") };
+    let goes = subject.subscribe_new(numbered(0)).await;
+    subject.subscribe_new(numbered(1)).await;
+    subject.subscribe_new(numbered(2)).await;
+    let before = subject.group("g").await.version;
+    let none = SubscriptionChanges { version: before, ..SubscriptionChanges::default() };
+    assert_eq!(subject.changes("g", before, 10).await, Some(none));
+    subject.clock.advance_millis(1_000);
+    // A touch is no change, and another group's is none of this one's.
+    subject.subscribe(numbered(2)).await;
+    subject.subscribe_new(wants("g.other")).await;
+    let longer = subject.subscribe(NewSubscription { expires_in: None, ..numbered(1) }).await.0;
+    let brief = subject.subscribe_new(numbered(3)).await;
+    let made = subject.subscribe_new(numbered(4)).await;
+    assert!(subject.unsubscribe("g", goes.id).await && subject.unsubscribe("g", brief.id).await);
+    let (mut there, mut gone) = (vec![longer, made.clone()], vec![goes.id, brief.id]);
+    there.sort_by_key(|one| one.id);
+    gone.sort_unstable();
+    let version = subject.group("g").await.version;
+    let expected = SubscriptionChanges { version, there, gone };
+    assert_eq!(subject.changes("g", before, 10).await.as_ref(), Some(&expected));
+    assert_eq!(subject.changes("g", before, 5).await, Some(expected.clone()), "five changes are no more than five");
+    assert_eq!(subject.changes("g", before, 4).await, None, "more than were asked for");
+    assert_eq!(subject.changes("g", version + 1, 10).await, None, "a version that never was");
+    assert_eq!(subject.changes("none", 0, 10).await, None);
+    subject.reopen().await;
+    assert_eq!(subject.changes("g", before, 10).await, Some(expected));
+    // What has expired is gone, whether it was swept or not.
+    let version = subject.group("g").await.version;
+    let last = subject.subscribe_new(numbered(5)).await;
+    subject.clock.advance_millis(HOUR_MILLIS + 1);
+    assert_eq!(subject.changes("g", version, 10).await.expect("it is known").gone, [last.id]);
+    assert_eq!(subject.expire(10).await, 3);
+    let swept = subject.changes("g", version, 10).await.expect("it is known");
+    assert!(swept.there.is_empty() && swept.gone.len() == 3 && swept.gone.contains(&made.id), "{swept:?}");
+}
+
+/// As many as are promised; a group that is made again under the same name has nothing to do with the one before.
+pub async fn changes_are_known_for_a_while_and_end_with_their_group(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let numbered = |n: u64| NewSubscription { condition: Some(format!("{n}")), ..wants("g") };
+    subject.subscribe_new(numbered(0)).await;
+    let before = subject.group("g").await.version;
+    for n in 1..=CHANGES_KEPT {
+        subject.subscribe_new(numbered(n)).await;
+    }
+    let changes = subject.changes("g", before, 10_000).await.expect("they are known");
+    assert_eq!((changes.there.len() as u64, changes.gone.len()), (CHANGES_KEPT, 0));
+    let last = subject.group("g").await.version;
+    assert!(subject.store.delete_group(&name("g")).await.expect("an answer"));
+    for n in 0..20 {
+        subject.subscribe_new(numbered(n)).await;
+    }
+    assert_eq!(subject.changes("g", last, 10_000).await, None);
+    assert_eq!(subject.changes("g", before, 10_000).await, None);
 }

@@ -35,6 +35,8 @@ enum Fault {
     SeeksOutsideOfTheLog,
     MergesParams,
     TouchesNothing,
+    KeepsWhoIsGone,
+    MissesAnExpiry,
     NeverExpires,
     GoesOnUnderAnyFence,
     TakesFromTheLiving,
@@ -113,7 +115,7 @@ const LOG_FAULTS: [Fault; 8] = [
     Fault::TimeBeforeIncludesTheTime,
 ];
 
-const POSITIONS_FAULTS: [Fault; 21] = [
+const POSITIONS_FAULTS: [Fault; 23] = [
     Fault::IgnoresFences,
     Fault::ReadersAreNeverLate,
     Fault::LosesWhatWasLost,
@@ -124,6 +126,8 @@ const POSITIONS_FAULTS: [Fault; 21] = [
     Fault::SeeksOutsideOfTheLog,
     Fault::MergesParams,
     Fault::TouchesNothing,
+    Fault::KeepsWhoIsGone,
+    Fault::MissesAnExpiry,
     Fault::NeverExpires,
     Fault::GoesOnUnderAnyFence,
     Fault::TakesFromTheLiving,

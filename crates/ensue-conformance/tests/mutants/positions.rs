@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use ensue_core::positions::{
     Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
     NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
-    SubscriptionState,
+    SubscriptionChanges, SubscriptionState,
 };
 use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -124,6 +124,22 @@ impl Positions for Mutant {
         limit: usize,
     ) -> Result<Vec<SubscriptionState>, StoreError> {
         self.inner.subscriptions(group, after, limit).await
+    }
+
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        let mut changes = self.inner.subscription_changes(group, after, limit).await?;
+        if let (Fault::KeepsWhoIsGone, Some(changes)) = (self.fault, &mut changes) {
+            changes.gone.clear();
+        }
+        if let (Fault::MissesAnExpiry, Some(changes)) = (self.fault, &mut changes) {
+            changes.there.retain(|one| one.created_at == one.touched_at);
+        }
+        Ok(changes)
     }
 
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {

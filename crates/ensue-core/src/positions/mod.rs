@@ -31,7 +31,7 @@ pub use lane::{Ask, Lane, LaneChange, LaneKey, LaneRow, LaneState, StuckPlace};
 pub use parked::{PARKED_ALL, Park, ParkedMax, ParkedQuery, ParkedSize, to_park};
 pub use replay::{Replay, Unreplayable};
 pub use serving::{Serving, servers_of, slots_for};
-pub use subscription::{NewSubscription, SubscriptionState};
+pub use subscription::{NewSubscription, SubscriptionChanges, SubscriptionState};
 
 use crate::error::StoreError;
 use crate::event::{Appended, Entry, Event, Seq};
@@ -228,6 +228,16 @@ pub trait Positions: Send + Sync + 'static {
         after: Option<Uuid>,
         limit: usize,
     ) -> Result<Vec<SubscriptionState>, StoreError>;
+
+    /// What has changed of a group's subscriptions after this version of it, in one look. None if there is no such group, if that
+    /// is more than `limit` changes, or if it is not known any more: then they are to be read all. The changes of the last
+    /// [`CHANGES_KEPT`](subscription::CHANGES_KEPT) versions are known; a touch is none, and what has expired counts as gone.
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError>;
 
     /// Forgets up to `limit` expired subscriptions; answers how many.
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError>;

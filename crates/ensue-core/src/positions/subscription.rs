@@ -12,6 +12,9 @@ use uuid::Uuid;
 /// The longest params, in bytes.
 pub const PARAMS_BYTES_MAX: usize = 64 << 10;
 
+/// Of how many of a group's versions an engine knows the changes, at least.
+pub const CHANGES_KEPT: u64 = 1_000;
+
 /// A subscription to be made, checked by who parsed its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSubscription {
@@ -50,6 +53,30 @@ pub struct SubscriptionState {
     pub created_after: Seq,
 }
 
+/// What has changed of a group's subscriptions since a version that somebody knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SubscriptionChanges {
+    /// The group's version now: whoever takes all of this over knows it as well as who reads them all.
+    pub version: u64,
+    /// Those that were made or got another expiry, as they are now, by id. One may be known before.
+    pub there: Vec<SubscriptionState>,
+    /// Those that went, by id. One may never have been known.
+    pub gone: Vec<Uuid>,
+}
+
+/// Do changes at these versions, in their order, lead from one version to another with none missing? What is no longer known,
+/// or was of an earlier group of the same name, leaves a hole.
+pub fn lead_from(after: u64, to: u64, versions: impl IntoIterator<Item = u64>) -> bool {
+    let mut at = after;
+    for version in versions {
+        if version > at + 1 {
+            return false;
+        }
+        at = at.max(version);
+    }
+    at == to
+}
+
 /// The longer of two expiries; none is the longest.
 pub fn longer(one: Option<SignedDuration>, other: Option<SignedDuration>) -> Option<SignedDuration> {
     Some(one?.max(other?))
@@ -81,6 +108,13 @@ mod tests {
         assert_eq!(longer(day, hour), day);
         assert_eq!(longer(None, day), None);
         assert_eq!(longer(day, None), None);
+    }
+
+    #[test]
+    fn changes_with_a_hole_lead_nowhere() {
+        assert!(lead_from(3, 3, []) && lead_from(3, 5, [4, 4, 5]));
+        assert!(!lead_from(3, 5, [5]) && !lead_from(3, 5, [4]) && !lead_from(3, 4, []));
+        assert!(!lead_from(5, 3, []), "that version was never");
     }
 
     #[test]

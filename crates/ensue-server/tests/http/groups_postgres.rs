@@ -1,8 +1,8 @@
 //! Groups over HTTP on Postgres: the same as on the embedded engine.
 
 use crate::support::{Server, groups};
+use ensue::{PostgresOptions, PostgresStore};
 use ensue_server::HttpOptions;
-use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 
 macro_rules! on_postgres {
     ($($name:ident;)+) => {

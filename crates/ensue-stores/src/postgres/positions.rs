@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use ensue_core::positions::{
     Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
     NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
-    SubscriptionState,
+    SubscriptionChanges, SubscriptionState,
 };
 use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -79,6 +79,15 @@ impl Positions for PostgresStore {
         limit: usize,
     ) -> Result<Vec<SubscriptionState>, StoreError> {
         self.read_subscriptions(group, after, limit).await
+    }
+
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        self.read_subscription_changes(group, after, limit).await
     }
 
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {

@@ -7,6 +7,7 @@ use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::positions_sql::PositionsSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::plan::KEY_WINDOW;
+use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
 
 /// The statements of all verbs, for one schema.
@@ -100,6 +101,7 @@ impl Schema {
             .replace("{job_table}", &columns_with_types())
             .replace("{errors_max}", &ERRORS_MAX.to_string())
             .replace("{lines_max}", &JOB_LINES_MAX.to_string())
+            .replace("{changes_kept}", &CHANGES_KEPT.to_string())
             .replace("{rules_max}", &RULES_MAX.to_string())
             .replace("{rank_min}", "'-9223372036854775808'::bigint")
             .replace("{rank_max}", "'9223372036854775807'::bigint")

@@ -3,11 +3,12 @@
 use super::PostgresStore;
 use super::read::rows_max;
 use super::types::Micros;
-use ensue_core::positions::subscription::identity_of_params;
-use ensue_core::positions::{NewSubscription, SubscriptionState};
+use ensue_core::positions::subscription::{identity_of_params, lead_from};
+use ensue_core::positions::{NewSubscription, SubscriptionChanges, SubscriptionState};
 use ensue_core::{EventId, GroupName, Json, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use rand::RngCore;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -69,6 +70,34 @@ impl PostgresStore {
         let read = &self.sql.positions.subscriptions;
         let rows = self.server.query(read, &[&params.0, &params.1, &after, &params.2]).await?;
         Ok(rows.iter().map(|row| subscription(row, group)).collect())
+    }
+
+    pub(super) async fn read_subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        let (Ok(after_version), more) = (i64::try_from(after), rows_max(limit.saturating_add(1))) else {
+            return Ok(None);
+        };
+        let (now, name, read) = (self.clock_time(), group.as_str(), &self.sql.positions.subscription_changes);
+        let rows = self.server.query(read, &[&now, &name, &after_version, &more]).await?;
+        let Some(version) = rows.first().map(|row| row.get::<_, i64>(8) as u64) else { return Ok(None) };
+        let noted: Vec<(u64, &Row)> =
+            rows.iter().filter_map(|row| Some((row.get::<_, Option<i64>>(9)? as u64, row))).collect();
+        if noted.len() > limit || !lead_from(after, version, noted.iter().map(|(version, _)| *version)) {
+            return Ok(None);
+        }
+        let (mut there, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        for (_, row) in noted {
+            match row.get(10) {
+                true => drop(there.insert(row.get::<_, Uuid>(0), subscription(row, group))),
+                false => drop(gone.insert(row.get(0))),
+            }
+        }
+        let (there, gone) = (there.into_values().collect(), gone.into_iter().collect());
+        Ok(Some(SubscriptionChanges { version, there, gone }))
     }
 
     pub(super) async fn forget_expired(&self, limit: usize) -> Result<usize, StoreError> {

@@ -203,6 +203,8 @@ fn sweep_some(connection: &Connection, rows_max: usize) -> rusqlite::Result<bool
     for delete in [
         "DELETE FROM ensue_subscriptions WHERE rowid IN
          (SELECT rowid FROM ensue_subscriptions WHERE group_number = ?1 ORDER BY id LIMIT ?2)",
+        "DELETE FROM ensue_subscription_changes WHERE group_number = ?1 AND (version, id) IN
+         (SELECT version, id FROM ensue_subscription_changes WHERE group_number = ?1 LIMIT ?2)",
         "DELETE FROM ensue_lanes WHERE rowid IN (SELECT rowid FROM ensue_lanes WHERE group_number = ?1 LIMIT ?2)",
         "DELETE FROM ensue_delivery_lines WHERE rowid IN
          (SELECT rowid FROM ensue_delivery_lines WHERE group_number = ?1 LIMIT ?2)",

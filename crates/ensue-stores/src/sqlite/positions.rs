@@ -11,7 +11,7 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::positions::{
     Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
     NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
-    SubscriptionState,
+    SubscriptionChanges, SubscriptionState,
 };
 use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -143,6 +143,16 @@ impl Positions for SqliteStore {
         let (group, now) = (group.clone(), self.positions_now());
         self.look_at_positions(move |connection| subscriptions::subscriptions(connection, &group, after, limit, now))
             .await
+    }
+
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        let (group, now) = (group.clone(), self.positions_now());
+        self.look_at_positions(move |connection| subscriptions::changes(connection, &group, after, limit, now)).await
     }
 
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {

@@ -137,6 +137,14 @@ CREATE INDEX ensue_subscriptions_same ON ensue_subscriptions (group_number, iden
 CREATE INDEX ensue_subscriptions_expiry ON ensue_subscriptions (group_number, expires_in, touched_at)
     WHERE expires_in IS NOT NULL;
 
+-- Which subscriptions the last versions of a group were about: see subscriptions.rs.
+CREATE TABLE ensue_subscription_changes (
+    group_number INTEGER NOT NULL,
+    version      INTEGER NOT NULL,
+    id           BLOB NOT NULL,
+    PRIMARY KEY (group_number, version, id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE ensue_lanes (
     group_number INTEGER NOT NULL,
     lane_key     TEXT NOT NULL,

@@ -1,19 +1,21 @@
 //! What do the groups want?
 //!
 //! A group may have hundreds of thousands of subscriptions: each is found by its identity in one index, they are
-//! counted in their group's row, and those that have expired are found without looking at the others.
+//! counted in their group's row, and those that have expired are found without looking at the others. Every change of them
+//! counts the group's version and is noted under it for a while, so that a reader need not read them all again.
 
 use super::groups::{self, GroupNumber, place};
 use super::read::{self, time_of, uuid_of};
 use super::slots;
 use super::writer::Changing;
-use ensue_core::positions::subscription::{expires_at, identity_of_params, longer};
-use ensue_core::positions::{NewSubscription, SubscriptionState};
+use ensue_core::positions::subscription::{CHANGES_KEPT, expires_at, identity_of_params, lead_from, longer};
+use ensue_core::positions::{NewSubscription, SubscriptionChanges, SubscriptionState};
 use ensue_core::{EventId, GroupName, Json, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use rand::RngCore;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The longest expiry that is kept, in microseconds: 36,500 years, so that no sum with a time overflows.
@@ -53,13 +55,22 @@ fn has_expired(state: &SubscriptionState, served_at: Timestamp, now: Timestamp) 
     expires_at(state.expires_in, state.touched_at, served_at).is_some_and(|at| at < now)
 }
 
-/// Notes a change of a group's subscriptions, and how many more it has now.
-fn changed(connection: &Connection, group: GroupNumber, more: i64) -> rusqlite::Result<()> {
-    connection
+/// Notes a change of these subscriptions of a group, and how many more it has now. What is noted of the version that is
+/// `CHANGES_KEPT` back goes.
+fn changed(connection: &Connection, group: GroupNumber, more: i64, ids: &[Uuid]) -> rusqlite::Result<()> {
+    let version: i64 = connection
         .prepare_cached(
-            "UPDATE ensue_groups SET version = version + 1, subscriptions = subscriptions + ?2 WHERE number = ?1",
+            "UPDATE ensue_groups SET version = version + 1, subscriptions = subscriptions + ?2 WHERE number = ?1
+             RETURNING version",
         )?
-        .execute(params![group, more])?;
+        .query_row(params![group, more], |row| row.get(0))?;
+    let mut note = connection.prepare_cached("INSERT INTO ensue_subscription_changes VALUES (?1, ?2, ?3)")?;
+    for id in ids {
+        note.execute(params![group, version, id.as_bytes()])?;
+    }
+    connection
+        .prepare_cached("DELETE FROM ensue_subscription_changes WHERE group_number = ?1 AND version = ?2")?
+        .execute(params![group, version - CHANGES_KEPT as i64])?;
     Ok(())
 }
 
@@ -83,12 +94,12 @@ pub(super) fn subscribe(
                 Ok((ask_again(connection, number, there, row, new, now)?, false))
             }
             there => {
-                if let Some((_, row)) = there {
+                if let Some((former, row)) = there {
                     delete(connection, row)?;
-                    changed(connection, number, -1)?;
+                    changed(connection, number, -1, &[former.id])?;
                 }
                 let state = insert(connection, number, new, &identity, bounds.last, now)?;
-                changed(connection, number, 1)?;
+                changed(connection, number, 1, &[state.id])?;
                 Ok((state, true))
             }
         }
@@ -149,7 +160,7 @@ fn ask_again(
         .prepare_cached("UPDATE ensue_subscriptions SET touched_at = ?2, expires_in = ?3 WHERE rowid = ?1")?
         .execute(params![row, now.as_microsecond(), micros_of(expires_in)])?;
     if expires_in != there.expires_in {
-        changed(connection, group, 0)?;
+        changed(connection, group, 0, &[there.id])?;
     }
     Ok(SubscriptionState { touched_at: now, expires_in, ..there })
 }
@@ -215,7 +226,7 @@ pub(super) fn unsubscribe(changing: &mut Changing<'_>, group: &GroupName, id: Uu
         let Some(number) = groups::number_of(connection, group)? else { return Ok(false) };
         let Some((there, row)) = one(connection, number, group, id)? else { return Ok(false) };
         delete(connection, row)?;
-        changed(connection, number, -1)?;
+        changed(connection, number, -1, &[id])?;
         Ok(!has_expired(&there, slots::served_at(connection, number)?, now))
     })
 }
@@ -254,6 +265,44 @@ pub(super) fn subscriptions(
     let there = statement.query_map(params![number, after], |row| stored_of(row, group))?;
     let there = there.map(|stored| stored.map(|(state, _)| state));
     there.filter(|state| state.as_ref().map_or(true, |state| !has_expired(state, served_at, now))).take(limit).collect()
+}
+
+/// What has changed after a version. Whatever is changed while this looks has a later version, and is left to the next look.
+pub(super) fn changes(
+    connection: &Connection,
+    group: &GroupName,
+    after: u64,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Option<SubscriptionChanges>> {
+    let there = connection
+        .prepare_cached("SELECT number, version FROM ensue_groups WHERE name = ?1")?
+        .query_row([group.as_str()], |row| Ok((row.get::<_, GroupNumber>(0)?, row.get::<_, i64>(1)? as u64)))
+        .optional()?;
+    let Some((number, version)) = there.filter(|(_, version)| (after..=after + CHANGES_KEPT).contains(version)) else {
+        return Ok(None);
+    };
+    let served_at = slots::served_at(connection, number)?;
+    let mut noted = connection.prepare_cached(
+        "SELECT version, id FROM ensue_subscription_changes WHERE group_number = ?1 AND version > ?2 AND version <= ?3
+         ORDER BY version LIMIT ?4",
+    )?;
+    let noted = noted
+        .query_map(params![number, place(after), place(version), limit as i64 + 1], |row| {
+            Ok((row.get::<_, i64>(0)? as u64, uuid_of(row, 1)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(u64, Uuid)>>>()?;
+    if noted.len() > limit || !lead_from(after, version, noted.iter().map(|(version, _)| *version)) {
+        return Ok(None);
+    }
+    let mut changes = SubscriptionChanges { version, ..SubscriptionChanges::default() };
+    for id in noted.into_iter().map(|(_, id)| id).collect::<BTreeSet<Uuid>>() {
+        match one(connection, number, group, id)? {
+            Some((state, _)) if !has_expired(&state, served_at, now) => changes.there.push(state),
+            Some(_) | None => changes.gone.push(id),
+        }
+    }
+    Ok(Some(changes))
 }
 
 /// How many of a group's subscriptions have expired and are still there. Only those are looked at that expire within
@@ -316,12 +365,12 @@ pub(super) fn forget_expired(connection: &Connection, group: GroupNumber, now: T
 
 /// Forgets up to `limit` expired subscriptions of a group; answers how many.
 fn forget(connection: &Connection, group: GroupNumber, limit: usize, now: Timestamp) -> rusqlite::Result<usize> {
-    let rows = expired(connection, group, limit, now)?;
+    let (rows, ids): (Vec<i64>, Vec<Uuid>) = expired(connection, group, limit, now)?.into_iter().unzip();
     for row in &rows {
         delete(connection, *row)?;
     }
     if !rows.is_empty() {
-        changed(connection, group, -(rows.len() as i64))?;
+        changed(connection, group, -(rows.len() as i64), &ids)?;
     }
     Ok(rows.len())
 }
@@ -331,13 +380,20 @@ fn with_subscriptions(connection: &Connection) -> rusqlite::Result<Vec<GroupNumb
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
-fn expired(connection: &Connection, group: GroupNumber, limit: usize, now: Timestamp) -> rusqlite::Result<Vec<i64>> {
+fn expired(
+    connection: &Connection,
+    group: GroupNumber,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<(i64, Uuid)>> {
     let served_at = slots::served_at(connection, group)?;
     connection
         .prepare_cached(
-            "SELECT rowid FROM ensue_subscriptions WHERE group_number = ?1 AND expires_in IS NOT NULL
+            "SELECT rowid, id FROM ensue_subscriptions WHERE group_number = ?1 AND expires_in IS NOT NULL
              AND expires_in < ?2 AND touched_at + expires_in < ?3 LIMIT ?4",
         )?
-        .query_map(params![group, unserved(served_at, now), now.as_microsecond(), limit as i64], |row| row.get(0))?
+        .query_map(params![group, unserved(served_at, now), now.as_microsecond(), limit as i64], |row| {
+            Ok((row.get(0)?, uuid_of(row, 1)?))
+        })?
         .collect()
 }

@@ -6,7 +6,6 @@ use ensue_core::store::SharedStore;
 use ensue_core::{NewEvent, StoreError, Timestamp};
 use ensue_stores::clock::ManualClock;
 use ensue_stores::postgres::PostgresOptions;
-use std::time::Duration;
 
 const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.events'::regclass";
 const TABLES: &str = "SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG' AND tablename LIKE 'events_p%'";

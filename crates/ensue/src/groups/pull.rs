@@ -182,9 +182,9 @@ impl Groups<'_> {
             return Ok(());
         }
         let store = self.bus.store();
-        let at_hand = self.bus.inner().wanting.at_hand(&state.name, state.version).await;
-        if let Some(wanting) = at_hand {
-            let Some(expires_first) = wanting.expires_first else { return Ok(()) };
+        let at_hand = self.bus.inner().wanting.expires_first(&state.name, state.version).await;
+        if let Some(expires_first) = at_hand {
+            let Some(expires_first) = expires_first else { return Ok(()) };
             if store.now().await?.duration_since(state.served_at) <= expires_first {
                 return Ok(());
             }

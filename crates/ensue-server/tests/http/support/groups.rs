@@ -1,8 +1,8 @@
 //! What must groups do over HTTP, on any engine?
 
 use super::{Answer, PATIENCE, Server};
-use ensue::testing::ManualClock;
 use ensue::positions::{GroupKind, NewGroup, NewSubscription, Start};
+use ensue::testing::ManualClock;
 use ensue::{GroupName, Json};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use ensue::positions::{
     Acquire, Acquired, Ask, Delivery, GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, LogLine, Member, NewGroup,
     NewSubscription, Park, ParkedQuery, ParkedSize, Positions, Renewed, Serving, Settled, SlotChange, SlotNumber,
-    SubscriptionState,
+    SubscriptionChanges, SubscriptionState,
 };
 use ensue::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -58,6 +58,14 @@ impl Positions for Moody {
         limit: usize,
     ) -> Result<Vec<SubscriptionState>, StoreError> {
         self.store().await?.subscriptions(group, after, limit).await
+    }
+    async fn subscription_changes(
+        &self,
+        group: &GroupName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<SubscriptionChanges>, StoreError> {
+        self.store().await?.subscription_changes(group, after, limit).await
     }
     async fn expire_subscriptions(&self, limit: usize) -> Result<usize, StoreError> {
         self.store().await?.expire_subscriptions(limit).await

@@ -6,7 +6,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_unserved bigint := {schema}.elapsed({schema}.served_at(p_group), p_now);
-    v_count bigint;
+    v_gone uuid[];
 BEGIN
     IF NOT EXISTS (
             SELECT 1 FROM {schema}.subscriptions u WHERE u.group_id + 0 = p_group AND u.expires_in < v_unserved
@@ -15,14 +15,13 @@ BEGIN
     END IF;
     PERFORM 1 FROM {schema}.groups g WHERE g.id = p_group FOR UPDATE NOWAIT;
     -- One that is touched at this moment is waited for, and looked at again: it stays.
-    DELETE FROM {schema}.subscriptions d WHERE d.group_id = p_group AND d.id = ANY (ARRAY(
+    v_gone := ARRAY(
         SELECT u.id FROM {schema}.subscriptions u WHERE u.group_id + 0 = p_group AND u.expires_in < v_unserved
             AND u.expires_in < {schema}.elapsed(u.touched_at, p_now)
-        FOR UPDATE));
-    GET DIAGNOSTICS v_count = ROW_COUNT;
-    IF v_count > 0 THEN
-        UPDATE {schema}.groups g SET version = g.version + 1, subscriptions = g.subscriptions - v_count
-        WHERE g.id = p_group;
+        FOR UPDATE);
+    IF v_gone <> '{}' THEN
+        DELETE FROM {schema}.subscriptions d WHERE d.group_id = p_group AND d.id = ANY (v_gone);
+        PERFORM {schema}.subscriptions_changed(p_group, -cardinality(v_gone), v_gone);
     END IF;
 END
 $body$;

@@ -15,6 +15,10 @@ BEGIN
         SELECT x.ctid FROM {schema}.subscriptions x WHERE x.group_id = v_group LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_more := v_more OR v_count >= p_limit;
+    DELETE FROM {schema}.subscription_changes c WHERE c.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM {schema}.subscription_changes x WHERE x.group_id = v_group LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_more := v_more OR v_count >= p_limit;
     DELETE FROM {schema}.lanes l WHERE l.ctid = ANY (ARRAY(
         SELECT x.ctid FROM {schema}.lanes x WHERE x.group_id = v_group LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;

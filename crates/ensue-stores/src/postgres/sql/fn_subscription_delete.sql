@@ -11,7 +11,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE {schema}.groups g SET version = g.version + 1, subscriptions = g.subscriptions - 1 WHERE g.id = v_group;
+    PERFORM {schema}.subscriptions_changed(v_group, -1, ARRAY[p_id]);
     RETURN v_gone.expires_in IS NULL OR v_gone.expires_in >= {schema}.elapsed(
         greatest(v_gone.touched_at, {schema}.served_at(v_group)), coalesce(p_now, clock_timestamp()));
 END

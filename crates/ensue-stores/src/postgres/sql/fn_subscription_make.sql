@@ -14,7 +14,6 @@ DECLARE
     v_now timestamptz;
     v_same {schema}.subscriptions;
     v_expires_in bigint;
-    v_more int := 1;
 BEGIN
     LOOP
         SELECT g.id INTO v_group FROM {schema}.groups g WHERE g.name = p_group FOR UPDATE;
@@ -38,7 +37,7 @@ BEGIN
         v_expires_in := CASE WHEN v_same.expires_in IS NOT NULL AND p_expires_in IS NOT NULL
             THEN greatest(v_same.expires_in, p_expires_in) END;
         IF v_expires_in IS DISTINCT FROM v_same.expires_in THEN
-            UPDATE {schema}.groups g SET version = g.version + 1 WHERE g.id = v_group;
+            PERFORM {schema}.subscriptions_changed(v_group, 0, ARRAY[v_same.id]);
         END IF;
         RETURN QUERY
         UPDATE {schema}.subscriptions u SET touched_at = v_now, expires_in = v_expires_in
@@ -47,9 +46,9 @@ BEGIN
     END IF;
     IF FOUND THEN
         DELETE FROM {schema}.subscriptions u WHERE u.group_id = v_group AND u.id = v_same.id;
-        v_more := 0;
+        PERFORM {schema}.subscriptions_changed(v_group, -1, ARRAY[v_same.id]);
     END IF;
-    UPDATE {schema}.groups g SET version = g.version + 1, subscriptions = g.subscriptions + v_more WHERE g.id = v_group;
+    PERFORM {schema}.subscriptions_changed(v_group, 1, ARRAY[p_id]);
     RETURN QUERY
     INSERT INTO {schema}.subscriptions
         (group_id, id, topic, condition, params, params_identity, expires_in, created_at, touched_at, created_after)

@@ -8,7 +8,7 @@ DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_group bigint;
     v_unserved bigint;
-    v_count bigint;
+    v_gone uuid[];
     v_left bigint := p_limit;
 BEGIN
     FOR v_group IN SELECT g.id FROM {schema}.groups g WHERE g.subscriptions > 0 ORDER BY g.id LOOP
@@ -19,17 +19,15 @@ BEGIN
                 AND u.expires_in < {schema}.elapsed(u.touched_at, v_now));
         PERFORM 1 FROM {schema}.groups g WHERE g.id = v_group FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        DELETE FROM {schema}.subscriptions d WHERE d.group_id = v_group AND d.id = ANY (ARRAY(
+        v_gone := ARRAY(
             SELECT u.id FROM {schema}.subscriptions u
             WHERE u.group_id + 0 = v_group AND u.expires_in < {schema}.elapsed({schema}.served_at(v_group), v_now)
                 AND u.expires_in < {schema}.elapsed(u.touched_at, v_now)
-            LIMIT v_left FOR UPDATE SKIP LOCKED));
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        v_left := v_left - v_count;
-        IF v_count > 0 THEN
-            UPDATE {schema}.groups g SET version = g.version + 1, subscriptions = g.subscriptions - v_count
-            WHERE g.id = v_group;
-        END IF;
+            LIMIT v_left FOR UPDATE SKIP LOCKED);
+        CONTINUE WHEN v_gone = '{}';
+        DELETE FROM {schema}.subscriptions d WHERE d.group_id = v_group AND d.id = ANY (v_gone);
+        PERFORM {schema}.subscriptions_changed(v_group, -cardinality(v_gone), v_gone);
+        v_left := v_left - cardinality(v_gone);
     END LOOP;
     RETURN p_limit - v_left;
 END

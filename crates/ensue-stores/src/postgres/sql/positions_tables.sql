@@ -73,6 +73,14 @@ CREATE INDEX subscriptions_same ON {schema}.subscriptions ((hashtextextended(
     params_identity, hashtextextended(coalesce(condition, ''), hashtextextended(coalesce(topic, ''), group_id)))));
 CREATE INDEX subscriptions_expiry ON {schema}.subscriptions ((group_id + 0), expires_in) WHERE expires_in IS NOT NULL;
 
+-- Which subscriptions the last versions of a group were about.
+CREATE TABLE {schema}.subscription_changes (
+    group_id bigint NOT NULL,
+    version bigint NOT NULL,
+    id uuid NOT NULL,
+    PRIMARY KEY (group_id, version, id)
+);
+
 CREATE TABLE {schema}.lanes (
     group_id bigint NOT NULL,
     position bigint NOT NULL,
