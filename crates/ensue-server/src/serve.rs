@@ -7,7 +7,6 @@
 
 use crate::cli::output;
 use crate::config::Settings;
-use crate::executors::Executors;
 use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
 use anyhow::{Context, anyhow, bail};
 use ensue::{Bounds, Ensue, Options};
@@ -45,7 +44,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let bus = opened?;
     let bounds = bus.store().bounds().await?;
     prepare(&bus)?;
-    Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
+    settings.executors().bind(&bus, &settings.handlers)?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
 

@@ -7,7 +7,6 @@ use crate::config::file::DEFAULT_FILE;
 use crate::config::tokens::VARIABLE;
 use crate::config::units::{Size, Span};
 use crate::config::{Settings, Source};
-use crate::executors::Executors;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use ensue::Ensue;
@@ -42,7 +41,7 @@ All keys of the file, each of them optional:
       - { name: tell, webhook: https://example.com/hook, mode: sync }
       - { name: remote, pull: true }    # claimed over HTTP by workers elsewhere; docs/jobs.md
   workers: 16                           # how many jobs run at once
-  webhooks: { allow_private: [10.1.2.3] }
+  webhooks: { allow_private: [10.1.2.3], ca_file: ca.pem }   # authorities beside the system's
   history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
 
 Takes the flags and variables of `ensue serve` and makes its checks, but opens no store and no port.
@@ -86,7 +85,7 @@ async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Resul
     settings.check().await?;
     // Bound to a log in memory, as a server would to its own: the same mistakes are found.
     let bus = Ensue::memory().await?;
-    Executors::new(settings.guard.clone(), settings.drain_max).bind(&bus, &settings.handlers)?;
+    settings.executors().bind(&bus, &settings.handlers)?;
     bus.close().await;
     Ok(settings)
 }

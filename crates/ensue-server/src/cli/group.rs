@@ -6,7 +6,7 @@ use super::group_ask as ask;
 use super::group_read::{self, ReadArgs, ReplayArgs};
 use super::output::{self, OutputArgs, shown};
 use super::pages::LimitArgs;
-use super::target::{Access, TargetArgs};
+use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
 use clap::{Args, Subcommand};
 use ensue::Json;
@@ -179,22 +179,13 @@ pub async fn run(command: GroupCommand) -> anyhow::Result<Outcome> {
     match command {
         GroupCommand::List(args) => list(args).await,
         GroupCommand::Show(ShowArgs { group, target, output }) => {
-            let target = target.open(Access::Read).await?;
-            let answer = ask::show(&target, &group).await?;
-            target.close().await;
-            tell(&answer, output)
+            tell(&target.ask(Access::Read, async |target| ask::show(target, &group).await).await?, output)
         }
         GroupCommand::Create(CreateArgs { group, start, target, output }) => {
-            let target = target.open(Access::Write).await?;
-            let answer = ask::create(&target, &group, start).await?;
-            target.close().await;
-            tell(&answer, output)
+            tell(&target.ask(Access::Write, async |target| ask::create(target, &group, start).await).await?, output)
         }
         GroupCommand::Seek(SeekArgs { group, to, target, output }) => {
-            let target = target.open(Access::Write).await?;
-            let answer = ask::seek(&target, &group, to).await?;
-            target.close().await;
-            tell(&answer, output)
+            tell(&target.ask(Access::Write, async |target| ask::seek(target, &group, to).await).await?, output)
         }
         GroupCommand::Subscribe(args) => subscribe(args).await,
         GroupCommand::Delete(args) => delete(args).await,
@@ -204,28 +195,17 @@ pub async fn run(command: GroupCommand) -> anyhow::Result<Outcome> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
-    let target = args.target.open(Access::Read).await?;
-    let answer = ask::list(&target, args.limit).await?;
-    target.close().await;
-    if args.output.json {
-        output::json(&answer)?;
-        return Ok(Outcome::Done);
-    }
+    let answer = args.target.ask(Access::Read, async |target| ask::list(target, args.limit).await).await?;
     let fields = ["name", "kind", "cursor", "lag", "subscriptions", "lanes", "served_at"];
-    let groups = answer["groups"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let rows = groups.iter().map(|group| fields.map(|field| shown(&group[field])));
-    match groups.is_empty() {
-        true => output::line("there is no group: make one with `ensue group subscribe` or `ensue group create`")?,
-        false => output::line(output::table(fields, rows))?,
-    }
-    Ok(Outcome::Done)
+    let nothing = "there is no group: make one with `ensue group subscribe` or `ensue group create`";
+    output::listed(&answer, "groups", fields, nothing, args.output)
 }
 
 fn tell(group: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
-    if how.json {
-        output::json(group)?;
-        return Ok(Outcome::Done);
-    }
+    output::answer(group, how, || in_words(group))
+}
+
+fn in_words(group: &Value) -> String {
     let mut pairs: Vec<(&str, String)> =
         ["name", "kind", "cursor", "lag", "subscriptions", "lanes", "created_at", "served_at"]
             .map(|field| (field, shown(&group[field])))
@@ -236,8 +216,7 @@ fn tell(group: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
     for slot in group["slots"].as_array().into_iter().flatten().filter(|slot| !slot["owner"].is_null()) {
         pairs.push(("read by", format!("{} until {}", shown(&slot["owner"]), shown(&slot["lease_until"]))));
     }
-    output::line(output::fields(&pairs))?;
-    Ok(Outcome::Done)
+    output::fields(&pairs)
 }
 
 async fn subscribe(args: SubscribeArgs) -> anyhow::Result<Outcome> {
@@ -247,25 +226,14 @@ async fn subscribe(args: SubscribeArgs) -> anyhow::Result<Outcome> {
     };
     let expires_in = args.expires_in.map(|span| span.0);
     let wants = Wants { topic: args.topic, condition: args.condition, params, expires_in };
-    let target = args.target.open(Access::Write).await?;
-    let answer = ask::subscribe(&target, &args.group, wants).await?;
-    target.close().await;
-    match args.output.json {
-        true => output::json(&answer)?,
-        false => output::line(format_args!("subscribed: {}", shown(&answer["id"])))?,
-    }
-    Ok(Outcome::Done)
+    let subscribe = async |target: &Target| ask::subscribe(target, &args.group, wants).await;
+    let answer = args.target.ask(Access::Write, subscribe).await?;
+    output::answer(&answer, args.output, || format!("subscribed: {}", shown(&answer["id"])))
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<Outcome> {
-    let target = args.target.open(Access::Write).await?;
-    let answer = ask::delete(&target, &args.group).await?;
-    target.close().await;
-    match args.output.json {
-        true => output::json(&answer)?,
-        false => output::line(format_args!("deleted: {}", args.group))?,
-    }
-    Ok(Outcome::Done)
+    let answer = args.target.ask(Access::Write, async |target| ask::delete(target, &args.group).await).await?;
+    output::answer(&answer, args.output, || format!("deleted: {}", args.group))
 }
 
 #[cfg(test)]

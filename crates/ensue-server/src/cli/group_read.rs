@@ -116,14 +116,9 @@ pub async fn replay(args: ReplayArgs) -> anyhow::Result<Outcome> {
 async fn replay_handler(args: ReplayArgs, group: &Value) -> anyhow::Result<Outcome> {
     let newest = group["cursor"].as_u64().zip(group["lag"].as_u64()).map(|(cursor, lag)| cursor + lag);
     let to = args.to.or(newest).context("this is not a group of an Ensue server; check --url")?;
-    let target = args.target.open(Access::Write).await?;
-    let answer = ask::replay(&target, &args.group, args.from, to).await?;
-    target.close().await;
-    match args.output.json {
-        true => output::json(&answer)?,
-        false => output::line(format_args!("asked: {} runs seq {} to {to} again", args.group, args.from))?,
-    }
-    Ok(Outcome::Done)
+    let replay = async |target: &Target| ask::replay(target, &args.group, args.from, to).await;
+    let answer = args.target.ask(Access::Write, replay).await?;
+    output::answer(&answer, args.output, || format!("asked: {} runs seq {} to {to} again", args.group, args.from))
 }
 
 async fn replay_range(target: &Target, group: &str, mut after: Seq, to: Seq, how: OutputArgs) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::emit::{self, EmitArgs};
 use super::job_ask::{self as ask, JobFilter};
 use super::output::{self, OutputArgs, shown};
-use super::target::{Access, TargetArgs};
+use super::target::{Access, Target, TargetArgs};
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use ensue::jobs::{JobId, JobState, Steer};
@@ -177,9 +177,8 @@ pub async fn run(command: JobCommand) -> anyhow::Result<Outcome> {
 
 async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
     let filter = args.filter.check()?;
-    let target = args.target.open(Access::Read).await?;
-    let page = ask::list(&target, &filter, args.after, args.limit as usize).await?;
-    target.close().await;
+    let list = async |target: &Target| ask::list(target, &filter, args.after, args.limit as usize).await;
+    let page = args.target.ask(Access::Read, list).await?;
     if args.output.json {
         output::json(&page)?;
         return Ok(Outcome::Done);
@@ -201,9 +200,7 @@ async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
 }
 
 async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
-    let target = args.target.open(Access::Read).await?;
-    let job = ask::show(&target, args.id).await?;
-    target.close().await;
+    let job = args.target.ask(Access::Read, async |target| ask::show(target, args.id).await).await?;
     tell(&job, args.output)?;
     Ok(Outcome::Done)
 }
@@ -295,13 +292,10 @@ async fn steer(args: SteerArgs, steer: Steer) -> anyhow::Result<Outcome> {
         }
         Some(_) | None => {}
     }
-    let target = args.target.open(Access::Write).await?;
     let Some(id) = args.id else {
-        let answer = ask::steer_all(&target, &filter, steer, args.dry_run).await?;
-        target.close().await;
-        if args.output.json {
-            output::json(&answer)?;
-        } else {
+        let all = async |target: &Target| ask::steer_all(target, &filter, steer, args.dry_run).await;
+        let answer = args.target.ask(Access::Write, all).await?;
+        return output::answer(&answer, args.output, || {
             let would = if args.dry_run { "would be " } else { "" };
             let [matched, refused] = ["matched", "refused"].map(|field| answer[field].as_u64().unwrap_or(0));
             let what = match steer {
@@ -309,12 +303,10 @@ async fn steer(args: SteerArgs, steer: Steer) -> anyhow::Result<Outcome> {
                 Steer::Retry => "retried",
                 Steer::Skip => "skipped",
             };
-            output::line(format_args!("{} {would}{what}, {refused} refused", output::counted(matched, "job")))?;
-        }
-        return Ok(Outcome::Done);
+            format!("{} {would}{what}, {refused} refused", output::counted(matched, "job"))
+        });
     };
-    let job = ask::steer(&target, id, steer).await?;
-    target.close().await;
+    let job = args.target.ask(Access::Write, async |target| ask::steer(target, id, steer).await).await?;
     if args.output.json {
         output::line(job)?;
         return Ok(Outcome::Done);

@@ -1,5 +1,6 @@
 //! How is an answer shown, to people and to programs?
 
+use super::Outcome;
 use clap::Args;
 use comfy_table::{Table, presets};
 use ensue::{Event, Seq};
@@ -31,6 +32,33 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
 /// Prints a value as one line of JSON.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string(value)?)
+}
+
+/// Prints an answer: for programs as it is, for people in these words.
+pub fn answer<W: Display>(
+    answer: &impl Serialize,
+    how: OutputArgs,
+    words: impl FnOnce() -> W,
+) -> anyhow::Result<Outcome> {
+    match how.json {
+        true => json(answer)?,
+        false => line(words())?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// The same, of a list of things with these fields; `nothing` if it is empty.
+pub fn listed<const COLUMNS: usize>(
+    whole: &Value,
+    name: &str,
+    fields: [&str; COLUMNS],
+    nothing: &str,
+    how: OutputArgs,
+) -> anyhow::Result<Outcome> {
+    answer(whole, how, || {
+        let rows = list(whole, name).iter().map(|one| fields.map(|field| shown(&one[field])));
+        if rows.len() == 0 { nothing.into() } else { table(fields, rows) }
+    })
 }
 
 /// A table for people.

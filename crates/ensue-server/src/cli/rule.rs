@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::args::time;
-use super::output::{self, OutputArgs, as_json, list, shown};
+use super::output::{self, OutputArgs, as_json};
 use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
 use crate::http::rules::{RuleShape, RulesShape};
@@ -97,47 +97,35 @@ fn scope(text: &str) -> Result<Scope, String> {
 /// Carries out `ensue rule …`.
 pub async fn run(command: RuleCommand) -> anyhow::Result<Outcome> {
     let RuleCommand::List(args) = command;
-    let target = args.target.open(Access::Read).await?;
-    let answer = match &target {
-        Target::Server(remote) => remote.get_json(&["v1", "rules"], &[]).await?,
-        Target::Store(bus) => as_json(&RulesShape::at(&bus.rules().await?, bus.store().now().await?))?,
+    let all = async |target: &Target| match target {
+        Target::Server(remote) => remote.get_json(&["v1", "rules"], &[]).await,
+        Target::Store(bus) => as_json(&RulesShape::at(&bus.rules().await?, bus.store().now().await?)),
     };
-    target.close().await;
-    if args.output.json {
-        output::json(&answer)?;
-        return Ok(Outcome::Done);
-    }
+    let answer = args.target.ask(Access::Read, all).await?;
     let fields = ["kind", "scope", "reason", "author", "created_at", "expires_at"];
-    let rows: Vec<[String; 6]> =
-        list(&answer, "rules").iter().map(|rule| fields.map(|field| shown(&rule[field]))).collect();
-    match rows.is_empty() {
-        true => output::line("nothing is paused or blocked")?,
-        false => output::line(output::table(fields, rows))?,
-    }
-    Ok(Outcome::Done)
+    output::listed(&answer, "rules", fields, "nothing is paused or blocked", args.output)
 }
 
 /// Carries out `ensue pause` and `ensue block`.
 pub async fn set(args: SetArgs, kind: RuleKind) -> anyhow::Result<Outcome> {
-    let target = args.target.open(Access::Write).await?;
-    let answer = match &target {
+    let set = async |target: &Target| match target {
         Target::Server(remote) => {
             let body = json!({
                 "reason": args.reason,
                 "expires_at": args.until,
                 "expires_in": args.lasts.map(|span| span.to_string()),
             });
-            remote.ask_json(Method::PUT, &["v1", "rules", kind.as_str(), &args.scope.to_string()], &body).await?
+            remote.ask_json(Method::PUT, &["v1", "rules", kind.as_str(), &args.scope.to_string()], &body).await
         }
         Target::Store(bus) => {
             let expires_at = expiry(bus, args.lasts, args.until).await?;
             let (scope, reason) = (args.scope.clone(), args.reason);
             let rule = NewRule { kind, scope, reason, author: AUTHOR.into(), expires_at };
-            as_json(&RuleShape::from(&bus.set_rule(rule).await?.0))?
+            as_json(&RuleShape::from(&bus.set_rule(rule).await?.0))
         }
     };
-    target.close().await;
-    tell(&answer, args.output, |rule| {
+    let rule = args.target.ask(Access::Write, set).await?;
+    output::answer(&rule, args.output, || {
         let until = rule["expires_at"].as_str().map(|at| format!(" until {at}")).unwrap_or_default();
         let verb = match kind {
             RuleKind::Pause => "paused",
@@ -160,28 +148,19 @@ async fn expiry(bus: &Ensue, lasts: Option<Span>, until: Option<Timestamp>) -> a
 
 /// Carries out `ensue resume` and `ensue unblock`.
 pub async fn lift(args: LiftArgs, kind: RuleKind) -> anyhow::Result<Outcome> {
-    let target = args.target.open(Access::Write).await?;
-    let answer = match &target {
+    let lift = async |target: &Target| match target {
         Target::Server(remote) => {
             let path = ["v1", "rules", kind.as_str(), &args.scope.to_string()];
-            remote.ask_json(Method::DELETE, &path, &Value::Null).await?
+            remote.ask_json(Method::DELETE, &path, &Value::Null).await
         }
-        Target::Store(bus) => as_json(&RuleShape::from(&bus.lift_rule(kind, &args.scope, AUTHOR).await?))?,
+        Target::Store(bus) => as_json(&RuleShape::from(&bus.lift_rule(kind, &args.scope, AUTHOR).await?)),
     };
-    target.close().await;
-    tell(&answer, args.output, |_| {
+    let rule = args.target.ask(Access::Write, lift).await?;
+    output::answer(&rule, args.output, || {
         let verb = match kind {
             RuleKind::Pause => "resumed",
             RuleKind::Block => "unblocked",
         };
         format!("{verb}: {} goes on, unless another rule holds it", args.scope)
     })
-}
-
-fn tell(rule: &Value, how: OutputArgs, sentence: impl FnOnce(&Value) -> String) -> anyhow::Result<Outcome> {
-    match how.json {
-        true => output::json(rule)?,
-        false => output::line(sentence(rule))?,
-    }
-    Ok(Outcome::Done)
 }

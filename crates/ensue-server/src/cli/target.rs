@@ -107,6 +107,18 @@ impl TargetArgs {
         given.collect()
     }
 
+    /// Opens it, asks something of it, and closes it.
+    pub async fn ask<T>(
+        self,
+        access: Access,
+        ask: impl AsyncFnOnce(&Target) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let target = self.open(access).await?;
+        let answer = ask(&target).await?;
+        target.close().await;
+        Ok(answer)
+    }
+
     /// Opens the store, or makes ready to talk to the server.
     pub async fn open(self, access: Access) -> anyhow::Result<Target> {
         let Some(store) = self.store else { return Ok(Target::Server(self.server.remote()?)) };

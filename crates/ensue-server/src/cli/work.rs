@@ -4,7 +4,7 @@ use super::Outcome;
 use super::output::{self, OutputArgs};
 use super::settings::SettingsArgs;
 use crate::config::units::Span;
-use crate::executors::{Executors, Tally};
+use crate::executors::Tally;
 use crate::serve::{Signals, open};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -73,7 +73,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::install()?;
     let bus = open(&settings).await?;
     let tally = Arc::new(args.max_events.map_or_else(Tally::default, Tally::at_most));
-    let executors = Executors::new(settings.guard.clone(), settings.drain_max).with_tally(tally.clone());
+    let executors = settings.executors().with_tally(tally.clone());
     executors.bind(&bus, &settings.handlers)?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The key `handlers` of the config file: dotted keys, each with its handlers, in the order of the file.
@@ -104,6 +105,8 @@ pub struct HistorySection {
 pub struct WebhooksSection {
     /// Addresses that are not public and are meant all the same.
     pub allow_private: Vec<std::net::IpAddr>,
+    /// A PEM file with certificates of authorities that are trusted beside those of the system.
+    pub ca_file: Option<Spanned<PathBuf>>,
 }
 
 /// A length of time that may be nothing at all.

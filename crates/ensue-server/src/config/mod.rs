@@ -23,8 +23,8 @@ use crate::config::file::ConfigFile;
 use crate::config::handlers_check::HandlerConfig;
 use crate::config::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use crate::config::units::{Size, Span};
-use crate::executors::Guard;
-use anyhow::{Context, bail};
+use crate::executors::{Authorities, Executors, Guard};
+use anyhow::{Context, anyhow, bail};
 use ensue::jobs::WORKERS;
 use ensue::{Address, History, Place, Retention};
 use jiff::SignedDuration;
@@ -97,6 +97,8 @@ pub struct Settings {
     pub handlers: Vec<HandlerConfig>,
     /// Where webhooks may be sent.
     pub guard: Guard,
+    /// Whom webhooks trust beside the system's authorities.
+    pub authorities: Authorities,
     /// What to keep of what became of deliveries.
     pub history: History,
     /// How long a server that is told to stop waits for handlers that run.
@@ -193,8 +195,13 @@ impl Settings {
         let (size, size_by) = first(source("retention_size"), given.retention_size, section.size);
         let (hold_max, hold_by) = first(source("retention_hold_max"), given.retention_hold_max, section.hold_max);
         let (drain_max, drain_by) = first(source("drain_max"), given.drain_max, config.drain_max);
-        let allowed = config.webhooks.unwrap_or_default().allow_private;
-        let guard = Guard::new(allowed, given.dev);
+        let webhooks = config.webhooks.unwrap_or_default();
+        let guard = Guard::new(webhooks.allow_private, given.dev);
+        let authorities = match (&webhooks.ca_file, &file) {
+            (Some(ca_file), Some(file)) => Authorities::read(&ca_file.value)
+                .map_err(|why| anyhow!("{}: `webhooks.ca_file` {why}", file::place(file, ca_file)))?,
+            (Some(_) | None, _) => Authorities::default(),
+        };
         let handlers = match (config.handlers, &file) {
             (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
@@ -216,6 +223,7 @@ impl Settings {
             store,
             handlers,
             guard,
+            authorities,
             history,
             workers,
             drain_max: drain_max.map_or(DEFAULT_DRAIN_MAX, |span| Duration::try_from(span.0).unwrap_or_default()),
@@ -241,6 +249,11 @@ impl Settings {
                 drain_max: drain_by,
             },
         })
+    }
+
+    /// What runs the handlers of the config file.
+    pub fn executors(&self) -> Executors {
+        Executors::new(self.guard.clone(), self.drain_max).with_authorities(self.authorities.clone())
     }
 
     /// Finds what a server would refuse at its start, and answers with the addresses that it would listen on.

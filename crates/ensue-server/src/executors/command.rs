@@ -2,10 +2,11 @@
 //!
 //! It gets the event as JSON on its stdin, what it says becomes the log, and its exit code says whether it succeeded. One
 //! that takes too long is asked to end (SIGTERM) and, if it does not, ended (SIGKILL), with everything that it has
-//! started; only then the attempt has failed and the event may be tried again.
+//! started; only then the attempt has failed and the event may be tried again. It ends with this process (`starter.rs`).
 
 use super::output::Output;
 use super::process_group::ProcessGroup;
+use super::starter;
 use crate::http::shapes::EventShape;
 use ensue::{Context, Event, HandlerError, Level, Outcome};
 use std::io::ErrorKind;
@@ -59,9 +60,7 @@ impl Program {
 
     /// Runs it for one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        // Not where the handler's other events wait for their turn: to start a process takes a while.
-        tokio::task::yield_now().await;
-        let mut child = self.spawn(&event, cx)?;
+        let mut child = self.start(&event, cx).await?;
         let group = ProcessGroup::of(&child);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = serde_json::to_vec(&EventShape::from(&event))?;
@@ -107,7 +106,7 @@ impl Program {
         judge(status?, asked, &output)
     }
 
-    fn spawn(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {
+    async fn start(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {
         let (program, arguments) = self.command.split_first().ok_or_else(|| HandlerError::failed("no program"))?;
         let values = [
             event.seq.to_string(),
@@ -130,7 +129,7 @@ impl Program {
         for name in SECRET_VARIABLES {
             command.env_remove(name);
         }
-        command.spawn().map_err(|error| cannot_start(program, &error))
+        starter::start(command).await.map_err(|error| cannot_start(program, &error))
     }
 
     /// Comes back when it is to end.

@@ -2,18 +2,22 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | How is a program run for an event? | `command.rs`, what it says in `output.rs`, its end in `process_group.rs` |
+//! | How is a program run for an event? | `command.rs`, its start in `starter.rs`, what it says in `output.rs`, its end in `process_group.rs` |
 //! | How is an event sent to a URL? | `webhook.rs` |
 //! | Which addresses may it be sent to? | `guard.rs` |
+//! | Whose certificates are trusted there? | `authorities.rs` |
 //! | How much was done, and is it enough? | `tally.rs` |
 
+pub mod authorities;
 mod command;
 pub mod guard;
 mod output;
 mod process_group;
+mod starter;
 mod tally;
 mod webhook;
 
+pub use authorities::Authorities;
 pub use command::VARIABLES;
 pub use guard::Guard;
 pub use tally::Tally;
@@ -31,6 +35,7 @@ use webhook::Webhook;
 #[derive(Debug, Clone)]
 pub struct Executors {
     guard: Guard,
+    authorities: Authorities,
     drain_max: Duration,
     tally: Arc<Tally>,
 }
@@ -38,7 +43,12 @@ pub struct Executors {
 impl Executors {
     /// Webhooks go where the guard lets them. When the process stops, programs have `drain_max` to come to their end.
     pub fn new(guard: Guard, drain_max: Duration) -> Self {
-        Self { guard, drain_max, tally: Arc::new(Tally::default()) }
+        Self { guard, authorities: Authorities::default(), drain_max, tally: Arc::new(Tally::default()) }
+    }
+
+    /// The same, but webhooks also trust certificates of these.
+    pub fn with_authorities(self, authorities: Authorities) -> Self {
+        Self { authorities, ..self }
     }
 
     /// The same, but only so many events are taken.
@@ -70,7 +80,7 @@ impl Executors {
                 builder.handle(run).map_err(wrong)
             }
             Runs::Webhook(url) => {
-                let webhook = Webhook::new(url.clone(), &self.guard, handler.timeout);
+                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities, handler.timeout);
                 let webhook = Arc::new(webhook.map_err(|reason| handler.refusal("webhook", &reason))?);
                 let tally = self.tally.clone();
                 let run = move |event: Event, cx: Context| {

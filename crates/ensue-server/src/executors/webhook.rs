@@ -3,6 +3,7 @@
 //! As a POST of the JSON that `GET /v1/events/{seq}` shows. An answer of 2xx is success. `webhook-id` is the same however
 //! often an event is sent to a handler's URL, so that a receiver can tell a repetition (H18).
 
+use super::authorities::{self, Authorities};
 use super::guard::Guard;
 use crate::http::shapes::EventShape;
 use ensue::{Context, Event, HandlerError, Outcome, Timestamp};
@@ -44,13 +45,14 @@ pub fn check_url(url: &Url, guard: &Guard) -> Result<(), String> {
 }
 
 impl Webhook {
-    pub fn new(url: Url, guard: &Guard, timeout: Option<Duration>) -> Result<Self, String> {
+    pub fn new(url: Url, guard: &Guard, trusted: &Authorities, timeout: Option<Duration>) -> Result<Self, String> {
         check_url(&url, guard)?;
         let client = Client::builder()
             .dns_resolver(Arc::new(guard.clone()))
             .redirect(redirect::Policy::none())
             // A proxy would dial whatever it likes.
             .no_proxy()
+            .tls_certs_merge(trusted.certificates())
             .connect_timeout(CONNECT_MAX)
             .user_agent(concat!("ensue/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -65,7 +67,9 @@ impl Webhook {
         let attempt = async {
             let response = request.send().await.map_err(|error| {
                 let host = self.url.host_str().unwrap_or_default();
-                HandlerError::failed(format!("{host} could not be reached: {}", root_cause(&error.without_url())))
+                let error = error.without_url();
+                let why = authorities::refusal(&error).unwrap_or_else(|| root_cause(&error));
+                HandlerError::failed(format!("{host} could not be reached: {why}"))
             })?;
             judge(response).await
         };

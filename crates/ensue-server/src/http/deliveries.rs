@@ -3,7 +3,7 @@
 use super::App;
 use super::events::{Named, missing, named, unknown_id};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
@@ -142,9 +142,8 @@ pub(super) async fn place(bus: &Ensue, path: Result<Path<String>, PathRejection>
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let reports = match place(&app.bus, path).await? {
         Some(seq) => match app.bus.deliveries(seq).await? {
             Some(reports) => reports,
@@ -189,8 +188,7 @@ pub(super) async fn logs(
         Err(rejection) => (Err(rejection), String::new()),
     };
     let seq = place(&app.bus, event).await?;
-    let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
-    let handler = GroupName::parse("handler", &handler).map_err(refused)?;
+    let handler = GroupName::parse("handler", &handler).map_err(Problem::of_request)?;
     if app.bus.store().group(&handler).await?.is_none() {
         let detail = format!("there is no handler `{handler}`: GET /v1/handlers lists those there are");
         return Err(Problem::not_found(detail));

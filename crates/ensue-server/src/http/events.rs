@@ -2,7 +2,7 @@
 
 use super::App;
 use super::problem::{Kind, Problem};
-use super::query::{Query, SEQ_MAX};
+use super::query::{NoQuery, Query, SEQ_MAX};
 use super::responses::{AlreadyLogged, BadRequest, Invalid, NotFound, StoreProblems};
 use super::shapes::{self, CancelledShape, EventShape, EventState, PageShape};
 use axum::extract::rejection::PathRejection;
@@ -163,9 +163,8 @@ pub(super) fn unknown_id(id: EventId) -> Problem {
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let found = match named(path)? {
         Named::Place(seq) => match app.bus.event(seq).await? {
             Some(event) => Found::Logged(event),
@@ -200,9 +199,8 @@ pub(super) async fn show(
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let already_logged = |seq: Seq| {
         let detail = format!("event {seq} is in the log and stays there; publish another event that takes it back");
         Problem::new(Kind::AlreadyLogged, detail)

@@ -158,8 +158,7 @@ pub(super) async fn explain(State(app): State<Arc<App>>, RawQuery(raw): RawQuery
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_job(id).await?)))
         }
         "object" => {
-            let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
-            let object = ObjectKey::parse(value).map_err(refused)?;
+            let object = ObjectKey::parse(value).map_err(Problem::of_request)?;
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_object(&object).await?)))
         }
         _ => Err(Problem::invalid("schedule", "cannot be explained: there are no schedules in this version")),

@@ -5,7 +5,7 @@ use super::events::path_text;
 use super::fields_body::FieldsBody;
 use super::groups_shapes::{DeletedGroupShape, GroupShape, GroupsShape};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, BodyProblems, Conflict, DiskFull, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
@@ -27,10 +27,7 @@ pub(super) fn group_name(path: Segment) -> Result<String, Problem> {
 }
 
 pub(super) fn checked_name(name: String) -> Result<String, Problem> {
-    match GroupName::parse("group", &name) {
-        Ok(_) => Ok(name),
-        Err(invalid) => Err(Problem::bad_request(invalid.field, invalid.reason)),
-    }
+    GroupName::parse("group", &name).map(|_| name).map_err(Problem::of_request)
 }
 
 /// Where a group begins.
@@ -85,10 +82,9 @@ pub(super) struct ReplayShape {
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let name = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, &["start"]).await?;
     let start = body.fields()?.place("start")?.unwrap_or(Start::Now);
@@ -111,12 +107,7 @@ pub(super) async fn create(
         StoreProblems,
     )
 )]
-pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    path: Segment,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn show(State(app): State<Arc<App>>, path: Segment, _: NoQuery) -> Result<Response, Problem> {
     let group = app.bus.groups().get(&group_name(path)?).await?;
     Ok(shapes::json(StatusCode::OK, &GroupShape::from(&group)))
 }
@@ -139,12 +130,7 @@ pub(super) async fn show(
         StoreProblems,
     )
 )]
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
-    path: Segment,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn delete(State(app): State<Arc<App>>, path: Segment, _: NoQuery) -> Result<Response, Problem> {
     let name = group_name(path)?;
     app.bus.groups().delete(&name).await?;
     Ok(shapes::json(StatusCode::OK, &DeletedGroupShape { name: &name, state: "deleted" }))
@@ -196,10 +182,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
 pub(super) async fn seek(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let name = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, &["to"]).await?;
     let Some(to) = body.fields()?.place("to")? else {
@@ -230,10 +215,9 @@ pub(super) async fn seek(
 pub(super) async fn replay(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let name = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, &["from", "to"]).await?;
     let fields = body.fields()?;

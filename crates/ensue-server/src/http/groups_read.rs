@@ -5,11 +5,11 @@ use super::fields_body::FieldsBody;
 use super::groups::{Segment, group_name};
 use super::groups_shapes::{CommittedShape, PulledShape};
 use super::problem::{Kind, Problem};
-use super::query::Query;
+use super::query::NoQuery;
 use super::responses::{BodyProblems, Conflict, NotFound};
 use super::shapes;
 use super::stop::stopped;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::groups::Pull;
@@ -77,11 +77,10 @@ pub(super) struct CommitShape {
 pub(super) async fn read(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
     const FIELDS: &[&str] = &["limit", "wait_ms", "lease_ms", "peek", "cursor", "lease"];
-    Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, FIELDS).await?;
     let fields = body.fields()?;
@@ -138,10 +137,9 @@ fn in_fields(error: ensue::Error) -> Problem {
 pub(super) async fn commit(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, &["cursor", "lease", "release"]).await?;
     let fields = body.fields()?;

@@ -5,7 +5,7 @@ use super::fields_body::FieldsBody;
 use super::groups::{Segment, checked_name, group_name};
 use super::groups_shapes::{DeletedSubscriptionShape, SubscriptionShape, SubscriptionsShape};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, BodyProblems, Conflict, DiskFull, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
@@ -76,10 +76,9 @@ fn named(path: Segments) -> Result<(String, Uuid), Problem> {
 pub(super) async fn subscribe(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let group = group_name(path)?;
     let body = FieldsBody::take(request, &app.options, FIELDS).await?;
     let fields = body.fields()?;
@@ -150,12 +149,7 @@ pub(super) async fn list(
         StoreProblems,
     )
 )]
-pub(super) async fn unsubscribe(
-    State(app): State<Arc<App>>,
-    path: Segments,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn unsubscribe(State(app): State<Arc<App>>, path: Segments, _: NoQuery) -> Result<Response, Problem> {
     let (group, id) = named(path)?;
     app.bus.groups().unsubscribe(&group, id).await?;
     Ok(shapes::json(StatusCode::OK, &DeletedSubscriptionShape { id, state: "deleted" }))
@@ -182,12 +176,7 @@ pub(super) async fn unsubscribe(
         StoreProblems,
     )
 )]
-pub(super) async fn touch(
-    State(app): State<Arc<App>>,
-    path: Segments,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn touch(State(app): State<Arc<App>>, path: Segments, _: NoQuery) -> Result<Response, Problem> {
     let (group, id) = named(path)?;
     let subscription = app.bus.groups().touch(&group, id).await?;
     Ok(shapes::json(StatusCode::OK, &SubscriptionShape::from(&subscription)))

@@ -5,7 +5,7 @@ use super::deliveries::place;
 use super::events::path_text;
 use super::fields_body::FieldsBody;
 use super::problem::{Kind, Problem};
-use super::query::Query;
+use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, BodyProblems, Conflict, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::rejection::PathRejection;
@@ -147,10 +147,10 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
 pub(super) async fn retry_object(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    ask_object(&app, path, raw, request, Ask::Retry).await
+    ask_object(&app, path, request, Ask::Retry).await
 }
 
 /// Skips the event that an object stands at
@@ -173,10 +173,10 @@ pub(super) async fn retry_object(
 pub(super) async fn skip_object(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    ask_object(&app, path, raw, request, Ask::Skip).await
+    ask_object(&app, path, request, Ask::Skip).await
 }
 
 /// Runs an event that stands still again
@@ -199,10 +199,10 @@ pub(super) async fn skip_object(
 pub(super) async fn retry_event(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    ask_event(&app, path, raw, request, Ask::Retry).await
+    ask_event(&app, path, request, Ask::Retry).await
 }
 
 /// Skips an event that stands still
@@ -225,42 +225,39 @@ pub(super) async fn retry_event(
 pub(super) async fn skip_event(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    ask_event(&app, path, raw, request, Ask::Skip).await
+    ask_event(&app, path, request, Ask::Skip).await
 }
 
 async fn ask_object(
     app: &App,
     path: Result<Path<String>, PathRejection>,
-    raw: Option<String>,
     request: Request,
     ask: Ask,
 ) -> Result<Response, Problem> {
     let object = path_text("object", path)?;
-    let object = ObjectKey::parse(&object).map_err(|invalid| Problem::bad_request(invalid.field, invalid.reason))?;
-    let handler = which(app, raw, request).await?;
+    let object = ObjectKey::parse(&object).map_err(Problem::of_request)?;
+    let handler = which(app, request).await?;
     answer(app, &Stuck::Object(object), handler, ask).await
 }
 
 async fn ask_event(
     app: &App,
     path: Result<Path<String>, PathRejection>,
-    raw: Option<String>,
     request: Request,
     ask: Ask,
 ) -> Result<Response, Problem> {
     let seq = place(&app.bus, path).await?;
-    let handler = which(app, raw, request).await?;
+    let handler = which(app, request).await?;
     let Some(seq) = seq else {
         return Err(Problem::new(Kind::Conflict, "the event is delayed: nothing can stand still at it yet"));
     };
     answer(app, &Stuck::Event(seq), handler, ask).await
 }
 
-async fn which(app: &App, raw: Option<String>, request: Request) -> Result<Option<GroupName>, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+async fn which(app: &App, request: Request) -> Result<Option<GroupName>, Problem> {
     let body = FieldsBody::take(request, &app.options, &["handler"]).await?;
     let handler = body.fields()?.text("handler")?;
     Ok(handler.map(|handler| GroupName::parse("handler", &handler)).transpose()?)

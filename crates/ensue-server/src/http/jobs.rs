@@ -8,7 +8,7 @@ use super::jobs_body::{self, JOB_FIELDS};
 use super::jobs_requests::{BulkRequestShape, OneOrManyJobsShape};
 use super::jobs_shapes::{BulkShape, JobShape, JobsShape, SentOneOrManyShape, SentShape};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, BodyProblems, Conflict, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::{RawQuery, Request, State};
@@ -50,12 +50,7 @@ pub(super) fn no_job(id: JobId) -> Problem {
         BodyProblems,
     )
 )]
-pub(super) async fn send(
-    State(app): State<Arc<App>>,
-    RawQuery(raw): RawQuery,
-    request: Request,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn send(State(app): State<Arc<App>>, _: NoQuery, request: Request) -> Result<Response, Problem> {
     let body = FieldsBody::take(request, &app.options, JOB_FIELDS).await?;
     let (jobs, is_array) = jobs_body::jobs(body.one_or_many("jobs", JOBS_MAX)?)?;
     let sent = app.bus.emit_all(jobs).await?;
@@ -95,12 +90,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let after = query.text("after").map(|text| {
         JobId::parse(text).ok_or_else(|| Problem::bad_request("after", "is not the id of a job; use `next` of a page"))
     });
-    let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
     let states = query.text("state").map(jobs_body::states).transpose();
     let wanted = JobQuery {
         states: states.map_err(|reason| Problem::bad_request("state", reason))?.unwrap_or_default(),
         handler: query.group("handler")?,
-        object: query.text("object").map(ObjectKey::parse).transpose().map_err(refused)?,
+        object: query.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
         after: after.transpose()?.map(JobId::number),
     };
     let page = app.bus.seen_jobs(&wanted, query.page_limit()?).await?;
@@ -121,12 +115,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         StoreProblems,
     )
 )]
-pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    path: Segment,
-    RawQuery(raw): RawQuery,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn show(State(app): State<Arc<App>>, path: Segment, _: NoQuery) -> Result<Response, Problem> {
     let id = job_id(path)?;
     let job = app.bus.seen_job(id).await?.ok_or_else(|| no_job(id))?;
     Ok(shapes::json(StatusCode::OK, &JobShape::from(&job)))
@@ -152,10 +141,10 @@ pub(super) async fn show(
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    steer(&app, path, raw, request, Steer::Cancel).await
+    steer(&app, path, request, Steer::Cancel).await
 }
 
 /// Runs a job now
@@ -178,10 +167,10 @@ pub(super) async fn cancel(
 pub(super) async fn retry(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    steer(&app, path, raw, request, Steer::Retry).await
+    steer(&app, path, request, Steer::Retry).await
 }
 
 /// Lets an object go on without a job
@@ -203,20 +192,13 @@ pub(super) async fn retry(
 pub(super) async fn skip(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    steer(&app, path, raw, request, Steer::Skip).await
+    steer(&app, path, request, Steer::Skip).await
 }
 
-async fn steer(
-    app: &App,
-    path: Segment,
-    raw: Option<String>,
-    request: Request,
-    steer: Steer,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+async fn steer(app: &App, path: Segment, request: Request, steer: Steer) -> Result<Response, Problem> {
     let id = job_id(path)?;
     FieldsBody::take(request, &app.options, &[]).await?.fields()?;
     let job = app.bus.steer_job(id, steer).await?;
@@ -238,12 +220,7 @@ async fn steer(
         BodyProblems,
     )
 )]
-pub(super) async fn bulk(
-    State(app): State<Arc<App>>,
-    RawQuery(raw): RawQuery,
-    request: Request,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn bulk(State(app): State<Arc<App>>, _: NoQuery, request: Request) -> Result<Response, Problem> {
     let body = FieldsBody::take(request, &app.options, &["action", "filter", "dry_run"]).await?;
     let fields = body.fields()?;
     let steer = match fields.text("action")?.as_deref() {

@@ -8,11 +8,11 @@ use super::jobs_body;
 use super::jobs_requests::{ClaimShape, CompleteShape, FailShape, RenewShape, SayShape, SnoozeShape};
 use super::jobs_shapes::{ClaimedJobsShape, ClaimedShape, JobShape, RenewedShape};
 use super::problem::{Kind, Problem};
-use super::query::Query;
+use super::query::NoQuery;
 use super::responses::{BodyProblems, Conflict, NotFound};
 use super::shapes;
 use super::stop::stopped;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
@@ -54,12 +54,7 @@ const ERROR_BYTES_MAX: usize = 16 << 10;
         BodyProblems,
     )
 )]
-pub(super) async fn claim(
-    State(app): State<Arc<App>>,
-    RawQuery(raw): RawQuery,
-    request: Request,
-) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn claim(State(app): State<Arc<App>>, _: NoQuery, request: Request) -> Result<Response, Problem> {
     let known = &["handlers", "limit", "lease_ms", "wait_ms", "worker"];
     let body = FieldsBody::take(request, &app.options, known).await?;
     let fields = body.fields()?;
@@ -133,14 +128,7 @@ struct Under {
     body: FieldsBody,
 }
 
-async fn under(
-    app: &App,
-    path: Segment,
-    raw: Option<String>,
-    request: Request,
-    known: &'static [&'static str],
-) -> Result<Under, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+async fn under(app: &App, path: Segment, request: Request, known: &'static [&'static str]) -> Result<Under, Problem> {
     let id = job_id(path)?;
     Ok(Under { id, body: FieldsBody::take(request, &app.options, known).await? })
 }
@@ -196,10 +184,10 @@ async fn settle(app: &App, id: JobId, claim: ClaimToken, outcome: JobOutcome) ->
 pub(super) async fn renew(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, raw, request, &["claim", "lease_ms"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "lease_ms"]).await?;
     let fields = body.fields()?;
     let (claim, lease) = (claim_of(id, &fields)?, fields.millis("lease_ms")?.unwrap_or(LEASE));
     match app.bus.renew_claim(claim, lease).await {
@@ -231,10 +219,10 @@ pub(super) async fn renew(
 pub(super) async fn complete(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, raw, request, &["claim", "result", "events"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "result", "events"]).await?;
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
     let outcome = JobOutcome::Done { result: fields.json("result")?, events: jobs_body::events(&fields)? };
@@ -262,10 +250,10 @@ pub(super) async fn complete(
 pub(super) async fn fail(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, raw, request, &["claim", "error", "retry", "retry_in_ms"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "error", "retry", "retry_in_ms"]).await?;
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
     let Some(error) = fields.text("error")? else {
@@ -304,10 +292,10 @@ pub(super) async fn fail(
 pub(super) async fn snooze(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, raw, request, &["claim", "for_ms"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "for_ms"]).await?;
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
     let Some(wait) = bounded(&fields, "for_ms", LATER_MAX)? else {
@@ -336,10 +324,10 @@ pub(super) async fn snooze(
 pub(super) async fn log(
     State(app): State<Arc<App>>,
     path: Segment,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, raw, request, &["claim", "lines"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "lines"]).await?;
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
     let lines = jobs_body::lines(&fields, ensue::Timestamp::now())?;

@@ -155,6 +155,11 @@ impl Problem {
         Self::field(Kind::BadRequest, field, reason)
     }
 
+    /// The same, of something that the core has refused.
+    pub fn of_request(invalid: ensue::Invalid) -> Self {
+        Self::bad_request(invalid.field, invalid.reason)
+    }
+
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, detail)
     }

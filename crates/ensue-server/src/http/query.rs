@@ -5,6 +5,8 @@
 
 use super::problem::{Kind, Problem};
 use super::text;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use ensue::{Filter, GroupName, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
 
 /// The largest place a store can hold: it keeps signed 64-bit numbers.
@@ -13,6 +15,17 @@ pub(super) const SEQ_MAX: Seq = i64::MAX as Seq;
 const LIMIT_DEFAULT: usize = 100;
 /// The most events a page has.
 pub(super) const LIMIT_MAX: usize = 1_000;
+
+/// Of a request that asks for nothing with its query: one that has some is refused.
+pub(super) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        Query::parse(parts.uri.query(), &[]).map(|_| Self)
+    }
+}
 
 /// The parameters of a request, by name.
 pub(super) struct Query(Vec<(String, String)>);
@@ -54,8 +67,7 @@ impl Query {
 
     /// The name of a group, or the key of a handler.
     pub fn group(&self, name: &'static str) -> Result<Option<GroupName>, Problem> {
-        let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
-        self.text(name).map(|value| GroupName::parse(name, value)).transpose().map_err(refused)
+        self.text(name).map(|value| GroupName::parse(name, value)).transpose().map_err(Problem::of_request)
     }
 
     pub fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
@@ -102,10 +114,9 @@ impl Query {
     }
 
     fn filter(&self) -> Result<Filter, Problem> {
-        let refused = |invalid: ensue::Invalid| Problem::bad_request(invalid.field, invalid.reason);
         Ok(Filter {
-            topic: self.text("topic").map(Topic::parse_filter).transpose().map_err(refused)?,
-            object: self.text("object").map(ObjectKey::parse).transpose().map_err(refused)?,
+            topic: self.text("topic").map(Topic::parse_filter).transpose().map_err(Problem::of_request)?,
+            object: self.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
         })
     }
 }

@@ -3,12 +3,12 @@
 use super::App;
 use super::fields_body::FieldsBody;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::NoQuery;
 use super::responses::{BadRequest, BodyProblems, DiskFull, NotFound, StoreProblems};
 use super::shapes;
 use super::tokens::{Author, LOCAL};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{Extensions, StatusCode};
 use axum::response::Response;
 use ensue::Timestamp;
@@ -91,7 +91,7 @@ fn named(path: Named) -> Result<(RuleKind, Scope), Problem> {
     let Some(kind) = RuleKind::parse(&kind) else {
         return Err(Problem::bad_request("kind", "in the path must be `pause` or `block`"));
     };
-    let scope = Scope::parse(&scope).map_err(|invalid| Problem::bad_request(invalid.field, invalid.reason))?;
+    let scope = Scope::parse(&scope).map_err(Problem::of_request)?;
     Ok((kind, scope))
 }
 
@@ -114,8 +114,7 @@ fn author(extensions: &Extensions) -> String {
         StoreProblems,
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
+pub(super) async fn list(State(app): State<Arc<App>>, _: NoQuery) -> Result<Response, Problem> {
     let (rules, now) = (app.bus.rules().await?, app.bus.store().now().await?);
     Ok(shapes::json(StatusCode::OK, &RulesShape::at(&rules, now)))
 }
@@ -144,10 +143,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
 pub(super) async fn set(
     State(app): State<Arc<App>>,
     path: Named,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let (kind, scope) = named(path)?;
     let author = author(request.extensions());
     let body = FieldsBody::take(request, &app.options, &["reason", "expires_at", "expires_in"]).await?;
@@ -191,10 +189,9 @@ pub(super) async fn set(
 pub(super) async fn lift(
     State(app): State<Arc<App>>,
     path: Named,
-    RawQuery(raw): RawQuery,
+    _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    Query::parse(raw.as_deref(), &[])?;
     let (kind, scope) = named(path)?;
     let rule = app.bus.lift_rule(kind, &scope, &author(request.extensions())).await?;
     Ok(shapes::json(StatusCode::OK, &RuleShape::from(&rule)))

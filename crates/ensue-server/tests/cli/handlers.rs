@@ -102,6 +102,39 @@ fn what_is_held_is_listed_retried_and_skipped() {
     assert!(server.run(path, &["object", "skip", "order:2"]).bad().contains("nothing of"));
 }
 
+/// A range is run again by the server, or by whoever works next on a store that was told so.
+#[test]
+fn a_handler_runs_a_part_of_the_log_again() {
+    let folder = folder(CONFIG);
+    let path = folder.path();
+    let server = Server::start(path);
+    for _ in 0..3 {
+        server.run(path, &["publish", "order.paid", "--object", "order:1"]).good();
+    }
+    let seqs = || given(path).iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>();
+    let through = |expected: &[u64]| {
+        until(|| {
+            let group = server.run(path, &["group", "show", "order.paid.invoice", "--json"]).json();
+            (seqs() == expected && group["lag"] == 0 && group["lanes"] == 0).then_some(())
+        });
+    };
+    through(&[1, 2, 3]);
+    let replay = |more: &[&str]| server.run(path, &[&["group", "replay", "order.paid.invoice"], more].concat());
+    let told = replay(&["--from", "1", "--to", "2"]).good();
+    assert!(told.contains("order.paid.invoice runs seq 1 to 2 again"), "{told}");
+    through(&[1, 2, 3, 1, 2]);
+    // To the newest, unless told.
+    assert_eq!(replay(&["--from", "3", "--json"]).json()["kind"], "handler");
+    through(&[1, 2, 3, 1, 2, 3]);
+    assert!(replay(&["--from", "3", "--to", "9"]).bad().contains("newest"));
+    assert!(server.terminate().success());
+
+    let store = Place::Store("sqlite:ensue.db".into());
+    store.run(path, &["group", "replay", "order.paid.invoice", "--from", "2", "--to", "2"]).good();
+    run(path, &["work", "--drain", "--store", "sqlite:ensue.db"]).good();
+    assert_eq!(seqs(), [1, 2, 3, 1, 2, 3, 2]);
+}
+
 /// What runs is waited for, what has not begun is done by the next server, and nothing is done twice.
 #[test]
 fn a_server_that_stops_lets_handlers_finish_and_loses_nothing() {

@@ -4,5 +4,6 @@
 mod cli_support;
 mod disk;
 mod postgres;
+mod programs;
 mod sqlite;
 mod support;

@@ -23,3 +23,4 @@ mod stream;
 mod support;
 mod tokens;
 mod webhook;
+mod webhook_tls;

@@ -18,14 +18,8 @@ use tokio_postgres::Client;
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// What leads from one version to the next, in order; the first leads from nothing to version 1.
-const MIGRATIONS: &[&[&str]] = &[
-    LOG,
-    positions_sql::MIGRATION,
-    parked::MIGRATION,
-    positions_sql::SERVING,
-    positions_sql::REPLAY,
-    jobs::sql::MIGRATION,
-];
+const MIGRATIONS: &[&[&str]] =
+    &[LOG, positions_sql::MIGRATION, parked::MIGRATION, positions_sql::SERVING, jobs::sql::MIGRATION];
 
 /// The log itself.
 const LOG: &[&str] = &[

@@ -12,6 +12,7 @@ pub(super) const MIGRATION: &[&str] = &[
     include_str!("sql/fn_group_delete.sql"),
     include_str!("sql/fn_group_sweep.sql"),
     include_str!("sql/fn_group_seek.sql"),
+    include_str!("sql/fn_group_replay.sql"),
     include_str!("sql/fn_subscriptions_changed.sql"),
     include_str!("sql/fn_subscription_make.sql"),
     include_str!("sql/fn_subscription_delete.sql"),
@@ -38,13 +39,6 @@ pub(super) const SERVING: &[&str] = &[
     include_str!("sql/serving_tables.sql"),
     include_str!("sql/fn_member_serve.sql"),
     include_str!("sql/fn_pulse.sql"),
-];
-
-/// What leads to the version of the schema in which a handler's group can run a range again.
-pub(super) const REPLAY: &[&str] = &[
-    include_str!("sql/replay_tables.sql"),
-    include_str!("sql/fn_group_seek_replaying.sql"),
-    include_str!("sql/fn_group_replay.sql"),
 ];
 
 /// What is told of a lane.

@@ -265,31 +265,7 @@ async fn what_is_parked_survives_a_restart() {
     bench.bus.close().await;
 }
 
-macro_rules! on_both {
-    ($($name:ident;)+) => {
-        mod sqlite {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $name() {
-                    super::$name("sqlite::memory:").await;
-                }
-            )+
-        }
-
-        #[cfg(feature = "postgres")]
-        mod postgres {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $name() {
-                    let (url, _schema) = ensue_conformance::postgres::fresh_schema("parked");
-                    super::$name(&url).await;
-                }
-            )+
-        }
-    };
-}
-
-on_both! {
+crate::support::on_both! { "parked";
     an_object_that_is_held_outlives_the_log;
     an_object_that_is_skipped_goes_on_with_what_is_parked;
     an_event_of_a_handler_without_order_outlives_the_log;

@@ -131,31 +131,7 @@ async fn what_cannot_be_replayed_is_refused_with_what_to_do(url: &str) {
     bus.close().await;
 }
 
-macro_rules! on_both {
-    ($($name:ident;)+) => {
-        mod sqlite {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $name() {
-                    super::$name("sqlite::memory:").await;
-                }
-            )+
-        }
-
-        #[cfg(feature = "postgres")]
-        mod postgres {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $name() {
-                    let (url, _schema) = ensue_conformance::postgres::fresh_schema("replay");
-                    super::$name(&url).await;
-                }
-            )+
-        }
-    };
-}
-
-on_both! {
+crate::support::on_both! { "replay";
     a_range_is_run_again_and_nothing_else;
     what_fails_in_a_range_goes_on_where_it_was;
     what_cannot_be_replayed_is_refused_with_what_to_do;

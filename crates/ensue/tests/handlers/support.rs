@@ -38,6 +38,35 @@ pub async fn until(otherwise: &str, mut condition: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{otherwise}"));
 }
 
+/// Tests of both engines, from what each must do with the address of an empty store. Schemas begin with the first word.
+#[cfg(feature = "sqlite")]
+macro_rules! on_both {
+    ($schema:literal; $($name:ident;)+) => {
+        mod sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $name() {
+                    super::$name("sqlite::memory:").await;
+                }
+            )+
+        }
+
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $name() {
+                    let (url, _schema) = ensue_conformance::postgres::fresh_schema($schema);
+                    super::$name(&url).await;
+                }
+            )+
+        }
+    };
+}
+
+#[cfg(feature = "sqlite")]
+pub(crate) use on_both;
+
 /// What handlers were given, in the order in which they were.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Mutex<Vec<(String, Seq)>>>);

@@ -3,9 +3,11 @@
 use super::{Answer, PATIENCE, Server};
 use ensue::positions::{GroupKind, NewGroup, NewSubscription, Start};
 use ensue::testing::ManualClock;
-use ensue::{GroupName, Json};
+use ensue::{Context, Event, GroupName, HandlerError, Json, Retry};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 impl Server {
@@ -347,4 +349,75 @@ pub async fn many_subscriptions_of_one_group_stay_distinct(server: &Server, coun
     for (event, n) in events.iter().zip(picked) {
         assert_eq!(event["subscriptions"], json!([ids[n as usize]]));
     }
+}
+
+/// A handler's group runs a part of the log again, in order, and goes on where it was; what cannot be is refused and changes
+/// nothing.
+pub async fn a_handlers_group_runs_a_range_again(server: &Server) {
+    let (seen, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let (noted, told) = (seen.clone(), refuses.clone());
+    let handler = move |event: Event, _cx: Context| {
+        let is_refused = told.load(Ordering::SeqCst);
+        if !is_refused {
+            noted.lock().unwrap().push(event.seq);
+        }
+        async move { if is_refused { Err(HandlerError::failed("not today")) } else { Ok(()) } }
+    };
+    server.bus.on("t").named("h").retry(Retry::never()).handle(handler).unwrap();
+    let running = server.bus.start().await.unwrap();
+    let publish = async || server.publish_event(json!({"topic": "t.x", "object": "o"})).await;
+    let through = async |expected: &[u64]| {
+        let looked = async {
+            loop {
+                let group = server.group_ok("GET", "t.h", Value::Null, 200).await;
+                if *seen.lock().unwrap() == expected && group["lag"] == 0 && group["lanes"] == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, looked).await.is_err() {
+            panic!("{:?} and not {expected:?} were run", seen.lock().unwrap());
+        }
+    };
+    for _ in 0..6 {
+        publish().await;
+    }
+    through(&[1, 2, 3, 4, 5, 6]).await;
+    let moved = server.group_ok("POST", "t.h/replay", json!({"from": 2, "to": 4}), 200).await;
+    assert_eq!((&moved["name"], &moved["kind"]), (&json!("t.h"), &json!("handler")));
+    through(&[1, 2, 3, 4, 5, 6, 2, 3, 4]).await;
+    publish().await;
+    through(&[1, 2, 3, 4, 5, 6, 2, 3, 4, 7]).await;
+
+    server.group_ok("PUT", "reader", json!({}), 201).await;
+    let before = server.group_ok("GET", "t.h", Value::Null, 200).await["cursor"].clone();
+    for (body, named) in [
+        (json!({"from": 1}), "`to`"),
+        (json!({"to": 1}), "`from`"),
+        (json!({"from": 0, "to": 1}), "`from`"),
+        (json!({"from": 3, "to": 2}), "`to`"),
+        (json!({"from": 1, "to": 8}), "`to`"),
+        (json!({"from": "1", "to": 2}), "`from`"),
+        (json!({"from": 1, "to": 2, "again": true}), "`again`"),
+    ] {
+        let detail = server.group("POST", "t.h/replay", body).await.problem(422);
+        assert!(detail.starts_with(named), "{detail}");
+    }
+    server.group("POST", "none/replay", json!({"from": 1, "to": 2})).await.problem(404);
+    let detail = server.group("POST", "reader/replay", json!({"from": 1, "to": 2})).await.problem(409);
+    assert!(detail.contains("peek"), "{detail}");
+    // An object that is held: how far it has come is one place.
+    refuses.store(true, Ordering::SeqCst);
+    publish().await;
+    let held = async {
+        while server.group_ok("GET", "t.h", Value::Null, 200).await["lanes"] != 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held).await.expect("it is never held");
+    server.group("POST", "t.h/replay", json!({"from": 1, "to": 2})).await.problem(409);
+    assert!(server.group_ok("GET", "t.h", Value::Null, 200).await["cursor"].as_u64() >= before.as_u64());
+    assert_eq!(seen.lock().unwrap().len(), 10, "nothing of all this was run");
+    running.shutdown(PATIENCE).await.unwrap();
 }

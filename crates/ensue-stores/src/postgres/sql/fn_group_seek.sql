@@ -1,5 +1,5 @@
--- Moves every cursor of a group to a place in the log, forgets its lanes and takes its slots from whoever has them.
--- Answers whether there is such a group, and the bounds of the log; outside of them nothing is changed.
+-- Moves every cursor of a group to a place in the log, forgets its lanes and what it replays, and takes its slots from
+-- whoever has them. Answers whether there is such a group, and the bounds of the log; outside of them nothing is changed.
 CREATE FUNCTION {schema}.group_seek(
     p_now timestamptz, p_hint bigint, p_name text, p_to bigint,
     OUT o_found boolean, OUT o_first bigint, OUT o_last bigint
@@ -21,7 +21,7 @@ BEGIN
     PERFORM {schema}.tell_members(ARRAY(
         SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL));
     UPDATE {schema}.slots s
-    SET cursor = p_to, owner = NULL, vanished = 0, served_at = greatest(s.served_at, v_now)
+    SET cursor = p_to, replay_to = NULL, resume_at = NULL, owner = NULL, vanished = 0, served_at = greatest(s.served_at, v_now)
     WHERE s.group_id = v_group;
     DELETE FROM {schema}.lanes l WHERE l.group_id = v_group;
 END

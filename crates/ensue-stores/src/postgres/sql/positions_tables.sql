@@ -35,6 +35,8 @@ CREATE TABLE {schema}.slots (
     lost_from bigint,
     lost_to bigint,
     lost_nth bigint, -- the slot of a group with the largest tells what the group lost last
+    replay_to bigint, -- one that runs a part of the log again passes over what is after this
+    resume_at bigint, -- and up to this: that is done
     owner uuid, -- one that is no member (any more) has vanished
     slot int NOT NULL,
     PRIMARY KEY (group_id, slot)
