@@ -96,6 +96,11 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
     }
 }
 
+/// Is it the fault of what was to be written, and of nothing else? Others then need not suffer from it.
+pub(super) fn is_of_the_entries(error: &StoreError) -> bool {
+    is_refusal(error) || matches!(error, StoreError::Engine(_))
+}
+
 fn write(connection: &Connection, heads: &mut Heads, batch: &[Entry], plan: &Plan) -> rusqlite::Result<()> {
     let mut log = LogWriter::new(connection, heads)?;
     for (entry, placement) in batch.iter().zip(&plan.placements) {

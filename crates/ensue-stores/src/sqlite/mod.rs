@@ -2,7 +2,8 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | Who writes, and how do many callers share one commit? | `writer.rs` |
+//! | Who writes? | `writer.rs` |
+//! | How do many calls share one commit? | `change.rs` |
 //! | What waits for the writer, and how much of it goes into one commit? | `queue.rs` |
 //! | How do the callers of one commit get their answers? | `replier.rs` |
 //! | How is a planned append carried out? | `append.rs` |
@@ -30,6 +31,7 @@
 //! | What does an error of SQLite mean for us? | `error.rs` |
 
 mod append;
+mod change;
 mod commit;
 mod connect;
 mod delayed;
@@ -196,9 +198,7 @@ impl Store for SqliteStore {
         let idle = self.look(move |connection| delayed::nothing_due(connection, now)).await?;
         match idle {
             Some(released) => Ok(released),
-            None => {
-                self.writer()?.run(move |writing| writing.change(|changing| delayed::release(changing, limit))).await?
-            }
+            None => self.change_alone(move |changing| delayed::release(changing, limit)).await,
         }
     }
 
@@ -230,7 +230,7 @@ impl Store for SqliteStore {
     }
 
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {
-        self.writer()?.run(move |writing| writing.change(|changing| delayed::cancel(changing, id))).await?
+        self.change(move |changing| delayed::cancel(changing, id)).await
     }
 
     async fn bounds(&self) -> Result<Bounds, StoreError> {
@@ -246,11 +246,11 @@ impl Store for SqliteStore {
     }
 
     async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {
-        self.writer()?.run(move |writing| writing.change(|changing| trim::trim(changing, keep_from, limit))).await?
+        self.change_alone(move |changing| trim::trim(changing, keep_from, limit)).await
     }
 
     async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError> {
-        self.writer()?.run(move |writing| writing.change(|changing| trim::purge_keys(changing, limit))).await?
+        self.change_alone(move |changing| trim::purge_keys(changing, limit)).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

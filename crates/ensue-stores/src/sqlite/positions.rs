@@ -2,7 +2,7 @@
 //!
 //! Each verb is one turn at the writer, or one look that holds up nobody; what it does is in the file of its noun.
 
-use super::writer::Changing;
+use super::writer::{Changing, Sync};
 use super::{
     SqliteStore, deliveries, error, groups, jobs, lanes, parked, schema, serving, settle, slots, subscriptions,
 };
@@ -61,8 +61,26 @@ impl SqliteStore {
         })
     }
 
-    /// Makes a change in a turn of its own.
+    /// Makes a small change, in one commit with others that wait.
     pub(super) async fn change<T, F>(&self, change: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.change_of(1, change).await
+    }
+
+    /// The same, of about so many rows: one that is large shares its commit with nobody.
+    pub(super) async fn change_of<T, F>(&self, rows: usize, change: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.writer()?.change(rows, Sync::Now, change).await
+    }
+
+    /// Makes a change that may take long, in a commit of its own.
+    pub(super) async fn change_alone<T, F>(&self, change: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -104,20 +122,20 @@ impl Positions for SqliteStore {
 
     async fn delete_group(&self, name: &GroupName) -> Result<bool, StoreError> {
         let name = name.clone();
-        let there = self.change(move |changing| groups::forget(changing, &name)).await?;
+        let there = self.change_alone(move |changing| groups::forget(changing, &name)).await?;
         // Also what an earlier call left because its caller did not wait.
-        while self.change(groups::sweep).await? {}
+        while self.change_alone(groups::sweep).await? {}
         Ok(there)
     }
 
     async fn seek(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         let name = name.clone();
-        self.change(move |changing| groups::seek(changing, &name, to)).await
+        self.change_alone(move |changing| groups::seek(changing, &name, to)).await
     }
 
     async fn replay(&self, name: &GroupName, after: Seq, to: Seq) -> Result<Option<GroupState>, StoreError> {
         let name = name.clone();
-        self.change(move |changing| groups::replay(changing, &name, after, to)).await
+        self.change_alone(move |changing| groups::replay(changing, &name, after, to)).await
     }
 
     async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
@@ -161,7 +179,7 @@ impl Positions for SqliteStore {
         if !self.look_at_positions(move |connection| subscriptions::any_expired(connection, now)).await? {
             return Ok(0);
         }
-        self.change(move |changing| subscriptions::expire(changing, limit)).await
+        self.change_alone(move |changing| subscriptions::expire(changing, limit)).await
     }
 
     async fn acquire(&self, acquire: Acquire) -> Result<Option<Acquired>, StoreError> {
@@ -196,7 +214,7 @@ impl Positions for SqliteStore {
     }
 
     async fn settle(&self, changes: Vec<SlotChange>) -> Result<Vec<Settled>, StoreError> {
-        self.change(move |changing| settle::settle(changing, &changes)).await
+        self.change_of(changes.len(), move |changing| settle::settle(changing, &changes)).await
     }
 
     async fn lanes(&self, query: LaneQuery, limit: usize) -> Result<Vec<LaneRow>, StoreError> {
@@ -209,7 +227,7 @@ impl Positions for SqliteStore {
     }
 
     async fn park(&self, parks: Vec<Park>) -> Result<usize, StoreError> {
-        self.change(move |changing| parked::park(changing, &parks)).await
+        self.change_alone(move |changing| parked::park(changing, &parks)).await
     }
 
     async fn parked(&self, query: ParkedQuery, limit: usize) -> Result<Vec<Event>, StoreError> {
@@ -235,6 +253,6 @@ impl Positions for SqliteStore {
         if !any || limit == 0 {
             return Ok(0);
         }
-        self.change(move |changing| deliveries::purge(changing, before, keep, limit)).await
+        self.change_alone(move |changing| deliveries::purge(changing, before, keep, limit)).await
     }
 }

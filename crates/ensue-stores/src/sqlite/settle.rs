@@ -114,18 +114,7 @@ fn publish(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Result<Ve
     if change.events.is_empty() && change.jobs.is_empty() {
         return Ok(Ok(Vec::new()));
     }
-    run(changing, "SAVEPOINT ensue_settle")?;
-    let appended = send(changing, change);
-    match &appended {
-        Ok(_) => {}
-        Err(error) if is_of_the_events(changing, error) => {
-            run(changing, "ROLLBACK TO ensue_settle")?;
-            changing.look_again()?;
-        }
-        Err(error) => return Err(error.clone()),
-    }
-    run(changing, "RELEASE ensue_settle")?;
-    Ok(appended)
+    changing.apart(append::is_of_the_entries, |changing| send(changing, change))
 }
 
 fn send(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Vec<Appended>, StoreError> {
@@ -135,16 +124,6 @@ fn send(changing: &mut Changing<'_>, change: &SlotChange) -> Result<Vec<Appended
         jobs::send::enqueue(changing, &change.jobs)?;
     }
     Ok(appended)
-}
-
-/// Is it the fault of these events, and did SQLite leave the transaction open? Others then need not suffer from it.
-fn is_of_the_events(changing: &Changing<'_>, error: &StoreError) -> bool {
-    let refused = append::is_refusal(error) || matches!(error, StoreError::Engine(_));
-    refused && !changing.writing.connection().is_autocommit()
-}
-
-fn run(changing: &Changing<'_>, statement: &str) -> Result<(), StoreError> {
-    changing.sql(|connection| connection.prepare_cached(statement)?.execute([]).map(|_| ()))
 }
 
 /// Everything but the events.

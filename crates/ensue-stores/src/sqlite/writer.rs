@@ -1,25 +1,26 @@
 //! Who writes, and how do many callers share one commit?
 //!
 //! One thread owns the one connection that writes. While it waits for the disk, calls gather in its queue; then it
-//! takes all that are there into one transaction, commits once, and answers every caller. So an idle store answers one
-//! call after one fsync, and a busy one hundreds. Whatever else changes the store waits its turn in the same queue.
+//! takes all that are there into one transaction (`change.rs`), commits once, and answers every caller. So an idle store
+//! answers one call after one fsync, and a busy one hundreds. What takes long, and what is the user's own, waits in the
+//! same queue for a commit of its own.
 
 use super::append::{self, LogWriter, SqliteKnown};
+use super::change;
 use super::heads::Heads;
 use super::lock::Lock;
 use super::objects::{self, Unindexed};
-use super::queue::{Batch, Caller, Command, gather};
+use super::queue::{Batch, Caller, Command, Queue};
 use super::replier::{Answer, Replier};
 use super::wal::WalWatch;
 use super::{commit, error, read};
 use crate::clock::Clock;
 use crate::room::Room;
-use ensue_core::{Appended, Entry, StoreError, Timestamp};
+use ensue_core::plan::Tail;
+use ensue_core::{Appended, Entry, Seq, StoreError, Timestamp};
 use rusqlite::Connection;
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Set when the store is closed, or the disk failed in a way after which nothing can be promised: from then on, nothing
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 type Stopped = Arc<OnceLock<StoreError>>;
 
 /// When a change is to be on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Before it is answered.
     Now,
@@ -71,12 +73,13 @@ impl Writer {
             stopped: stopped.clone(),
             wal,
             replier: Replier::start(),
+            sync: Sync::Now,
             _lock: lock,
         };
         writing.take_in()?;
         let thread = std::thread::Builder::new()
             .name("ensue-writer".into())
-            .spawn(move || run(writing, &commands))
+            .spawn(move || run(writing, Queue::new(commands)))
             .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
         Ok(Self { queue, thread, room: Room::default(), stopped, unindexed })
     }
@@ -85,11 +88,22 @@ impl Writer {
         let taken = self.room.take(&entries).await;
         let (reply, answer) = oneshot::channel();
         let batch = Batch::new(entries, taken);
-        self.send(Command::Append(Caller { batch, reply }))?;
+        self.send(Command::Append(Caller { batch, reply, alone: false }))?;
         answer.await.map_err(|_| self.unanswered())?
     }
 
-    /// Runs work on the writer's connection.
+    /// Makes a change of about so many rows, in one commit with others that wait.
+    pub async fn change<T, F>(&self, rows: usize, sync: Sync, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Changing<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (change, answer) = change::asked(work);
+        self.send(Command::Change { change, rows, sync })?;
+        answer.await.map_err(|_| self.unanswered())?
+    }
+
+    /// Runs work on the writer's connection, alone.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writing) -> T + Send + 'static,
@@ -149,42 +163,33 @@ pub(super) struct Writing {
     /// None for a store in memory.
     wal: Option<WalWatch>,
     replier: Replier,
+    /// How the connection commits now.
+    sync: Sync,
     /// Held until the connection is closed.
     _lock: Option<Lock>,
 }
 
-fn run(mut writing: Writing, commands: &mpsc::Receiver<Command>) {
-    let mut waiting: VecDeque<Command> = VecDeque::new();
-    loop {
-        if waiting.is_empty() {
-            match commands.recv() {
-                Ok(command) => waiting.push_back(command),
-                Err(_every_handle_is_gone) => return,
+fn run(mut writing: Writing, mut queue: Queue) {
+    while let Some(command) = queue.next() {
+        match command {
+            shared @ (Command::Append(_) | Command::Change { .. }) => {
+                queue.put_back(shared);
+                writing.share(&mut queue);
             }
-        }
-        waiting.extend(commands.try_iter());
-        match waiting.pop_front() {
-            Some(Command::Append(caller)) => {
-                let gathered = gather(caller, &mut waiting);
-                if !gathered.is_empty() {
-                    writing.append(gathered);
-                }
-            }
-            Some(Command::Run(work)) => work(&mut writing),
-            Some(Command::Turn { granted, over }) => {
+            Command::Run(work) => work(&mut writing),
+            Command::Turn { granted, over } => {
                 stand_aside(granted, &over);
                 if let Err(error) = writing.take_in() {
                     tracing::warn!(%error, "what was written on another connection is seen with the next append");
                 }
             }
-            Some(Command::Close(reply)) => {
+            Command::Close(reply) => {
                 // Before the answer: nobody finds it ready after that.
                 let _stopped_before = writing.stopped.set(StoreError::Closed);
                 drop(writing);
                 let _waiting = reply.send(());
                 return;
             }
-            None => {}
         }
         writing.index_a_chunk();
     }
@@ -202,69 +207,8 @@ impl Writing {
         &self.connection
     }
 
-    /// One commit for all callers. If it fails, nothing of it is stored, and where one caller may be the cause each
-    /// is tried alone.
-    fn append(&mut self, callers: Vec<Caller>) {
-        let began = Instant::now();
-        let (batches, replies): (Vec<_>, Vec<_>) = callers.into_iter().map(|c| (c.batch, c.reply)).unzip();
-        let answers = match self.commit(&batches) {
-            Ok(answers) => answers,
-            Err(StoreError::Engine(_)) if batches.len() > 1 => {
-                let alone = |batch| self.commit(std::slice::from_ref(batch)).and_then(|mut answers| answers.remove(0));
-                batches.iter().map(alone).collect()
-            }
-            Err(error) => vec![Err(error); replies.len()],
-        };
-        let is_logged = |answer: &&Appended| answer.seq.is_some() && !answer.repeated;
-        let events = answers.iter().flatten().flatten().filter(is_logged).count();
-        metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(events as u64);
-        metrics::histogram!("ensue_append_batch_events", "engine" => "sqlite").record(events as f64);
-        metrics::histogram!("ensue_append_seconds", "engine" => "sqlite").record(began.elapsed().as_secs_f64());
-        self.replier.reply(replies.into_iter().zip(answers).collect());
-    }
-
-    /// Appends the callers' batches in one transaction. An error of one plan is that caller's; an error of the
-    /// transaction is everybody's.
-    fn commit(&mut self, batches: &[Batch]) -> Result<Vec<Answer>, StoreError> {
-        self.change(|changing| {
-            let (first, mut tail) = changing.sql(read::ends)?;
-            let clock = changing.clock();
-            let mut answers = Vec::with_capacity(batches.len());
-            for Batch { entries, .. } in batches {
-                let Changing { writing } = changing;
-                match append::append_at(&writing.connection, &mut writing.heads, clock, first, tail, entries) {
-                    Ok((appended, moved)) => {
-                        tail = moved;
-                        answers.push(Ok(appended));
-                    }
-                    Err(error) if append::is_refusal(&error) => answers.push(Err(error)),
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(answers)
-        })
-    }
-
-    /// Makes a change as [`Self::change`] does, and says when it is to be on disk.
-    pub fn change_with<T>(
-        &mut self,
-        sync: Sync,
-        work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        match sync {
-            Sync::Now => self.change(work),
-            Sync::Later => {
-                self.set_sync("NORMAL")?;
-                let result = self.change(work);
-                // Without it nothing could be promised any more.
-                self.set_sync("FULL").inspect_err(|error| self.stop(error.clone()))?;
-                result
-            }
-        }
-    }
-
-    fn set_sync(&self, word: &str) -> Result<(), StoreError> {
-        self.connection.pragma_update(None, "synchronous", word).map_err(error::of_write)
+    pub fn replier(&self) -> &Replier {
+        &self.replier
     }
 
     /// Makes a change in one transaction: all of it on disk, or nothing.
@@ -272,9 +216,19 @@ impl Writing {
         &mut self,
         work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.change_with(Sync::Now, work)
+    }
+
+    /// The same, and says when it is to be on disk.
+    pub fn change_with<T>(
+        &mut self,
+        sync: Sync,
+        work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if let Some(stopped) = self.stopped.get() {
             return Err(stopped.clone());
         }
+        self.set_sync(sync)?;
         let result = self.in_transaction(work);
         if let Err(error) = &result {
             self.roll_back();
@@ -283,6 +237,19 @@ impl Writing {
             }
         }
         result
+    }
+
+    /// Says how the next transaction is committed. SQLite takes it only between transactions.
+    fn set_sync(&mut self, sync: Sync) -> Result<(), StoreError> {
+        if self.sync != sync {
+            let word = match sync {
+                Sync::Now => "FULL",
+                Sync::Later => "NORMAL",
+            };
+            self.connection.pragma_update(None, "synchronous", word).map_err(error::of_write)?;
+            self.sync = sync;
+        }
+        Ok(())
     }
 
     fn in_transaction<T>(
@@ -310,8 +277,10 @@ impl Writing {
     /// Moves the index of objects on, if it is time. What fails is tried again after the next command.
     fn index_a_chunk(&mut self) {
         let Some(chunk) = self.unindexed.next_chunk() else { return };
-        let written =
-            self.change(|changing| changing.sql(|connection| chunk.write(connection, read::bounds(connection)?.first)));
+        // Nobody waits for it: after a power cut it is written again.
+        let written = self.change_with(Sync::Later, |changing| {
+            changing.sql(|connection| chunk.write(connection, read::bounds(connection)?.first))
+        });
         match written {
             Ok(()) => self.unindexed.indexed(&chunk),
             Err(error) => tracing::warn!(%error, "the index of objects lags behind"),
@@ -378,5 +347,41 @@ impl Changing<'_> {
     pub fn append(&mut self, batch: &[Entry]) -> Answer {
         let clock = self.clock();
         append::append(&self.writing.connection, &mut self.writing.heads, clock, batch)
+    }
+
+    /// The same for who knows where the log begins and ends; answers where it ends now.
+    pub fn append_at(
+        &mut self,
+        clock: Timestamp,
+        first: Seq,
+        tail: Tail,
+        batch: &[Entry],
+    ) -> Result<(Vec<Appended>, Tail), StoreError> {
+        append::append_at(&self.writing.connection, &mut self.writing.heads, clock, first, tail, batch)
+    }
+
+    /// Does a part of the transaction that may fail alone: then nothing of it is there, and what was done before stays.
+    /// The outer error is that of the whole transaction: one of another kind, or one with which SQLite has ended it.
+    pub fn apart<T>(
+        &mut self,
+        fails_alone: impl FnOnce(&StoreError) -> bool,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<Result<T, StoreError>, StoreError> {
+        self.execute("SAVEPOINT ensue_part")?;
+        let done = work(self);
+        if let Err(error) = &done {
+            if self.writing.connection.is_autocommit() || !fails_alone(error) {
+                return Err(error.clone());
+            }
+            self.execute("ROLLBACK TO ensue_part")?;
+            // What was noted of its events is wrong now.
+            self.look_again()?;
+        }
+        self.execute("RELEASE ensue_part")?;
+        Ok(done)
+    }
+
+    fn execute(&self, statement: &str) -> Result<(), StoreError> {
+        self.sql(|connection| connection.prepare_cached(statement)?.execute([]).map(|_| ()))
     }
 }

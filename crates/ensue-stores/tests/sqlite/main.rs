@@ -2,6 +2,7 @@
 
 #![cfg(feature = "sqlite")]
 
+mod changes;
 mod conformance;
 mod crash;
 mod disk;

@@ -43,6 +43,7 @@ use crate::Ensue;
 use crate::delivery::Deliveries;
 use crate::error::Error;
 use ensue_core::{GroupName, StoreError};
+use futures_util::future::poll_immediate;
 use pool::{Pool, Rest, Wires};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +54,7 @@ use tokio::time::Instant;
 
 /// What a bus knows of jobs while it lives.
 pub(crate) struct JobsHere {
-    /// Rung when a job may have become available. A lost ring costs latency, never a job.
+    /// Rung when a job may have become available, or is about to. A lost ring costs latency, never a job.
     bell: Notify,
     /// The same, for workers elsewhere that wait.
     pub waiting: watch::Sender<u64>,
@@ -83,6 +84,10 @@ impl Default for JobsHere {
 impl JobsHere {
     pub fn ring(&self) {
         self.bell.notify_one();
+        self.ring_elsewhere();
+    }
+
+    fn ring_elsewhere(&self) {
         self.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
     }
 
@@ -203,8 +208,33 @@ impl Ensue {
     /// Sends jobs, all or none, in this order.
     pub async fn emit_all(&self, jobs: Vec<Emit>) -> Result<Vec<Enqueued>, Error> {
         let jobs = jobs.into_iter().map(|job| self.checked_job(job)).collect::<Result<Vec<NewJob>, _>>()?;
-        let sent = self.store().enqueue(jobs).await?;
-        self.inner().jobs_sent(&sent);
+        Ok(self.send_jobs(jobs).await?)
+    }
+
+    /// Sends jobs and wakes who waits for them.
+    ///
+    /// Where nobody else writes, calls are carried out in the order in which they were made. So the pool need not wait for
+    /// the disk to hear of jobs that it can start at once: it claims while they are on their way, stands right behind them,
+    /// and shares their commit or the next. Its claim looks at rules, lanes and priorities as any other, and is answered
+    /// when the jobs are on disk.
+    async fn send_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        let (store, here) = (self.store(), &self.inner().jobs);
+        let in_order = store.handler_slots() == 1 && jobs.iter().all(|job| job.not_before.is_none());
+        let mut sending = store.enqueue(jobs);
+        // The first poll puts them into the queue.
+        let sent_at_once = poll_immediate(&mut sending).await;
+        let is_rung = in_order && sent_at_once.is_none();
+        if is_rung {
+            here.bell.notify_one();
+        }
+        let sent = match sent_at_once {
+            Some(sent) => sent?,
+            None => sending.await?,
+        };
+        match is_rung {
+            true => here.ring_elsewhere(),
+            false => self.inner().jobs_sent(&sent),
+        }
         Ok(sent)
     }
 
@@ -234,7 +264,7 @@ impl Ensue {
             inner.jobs.sooner.ring();
         }
         // A lane may have turned.
-        inner.jobs.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
+        inner.jobs.ring_elsewhere();
         Ok(answers)
     }
 }

@@ -24,7 +24,7 @@ mod steer;
 pub(super) mod time;
 
 use super::SqliteStore;
-use super::writer::{Changing, Sync};
+use super::writer::Sync;
 use async_trait::async_trait;
 use ensue_core::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
@@ -37,27 +37,26 @@ use jiff::SignedDuration;
 impl Jobs for SqliteStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         send::check(&jobs)?;
-        self.change(move |changing| send::enqueue(changing, &jobs)).await
+        self.change_of(jobs.len(), move |changing| send::enqueue(changing, &jobs)).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
         claim::check(&claim)?;
         let sync = if claim.ends_with_store { Sync::Later } else { Sync::Now };
-        let claimed = move |changing: &mut Changing<'_>| claim::claim(changing, &claim);
-        self.writer()?.run(move |writing| writing.change_with(sync, claimed)).await?
+        self.writer()?.change(claim.limit, sync, move |changing| claim::claim(changing, &claim)).await
     }
 
     async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {
         let held = held.to_vec();
-        self.change(move |changing| claim::renew(changing, &held, lease)).await
+        self.change_of(held.len(), move |changing| claim::renew(changing, &held, lease)).await
     }
 
     async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        self.change(move |changing| settle::settle(changing, &changes)).await
+        self.change_of(changes.len(), move |changing| settle::settle(changing, &changes)).await
     }
 
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
-        self.change(move |changing| settle::say_under(changing, held, &lines)).await
+        self.change_of(lines.len(), move |changing| settle::say_under(changing, held, &lines)).await
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {
@@ -65,13 +64,13 @@ impl Jobs for SqliteStore {
         // Looked at from a reader first: an idle system takes no write lock.
         match self.look_at_positions(move |connection| time::look(connection, now, limit)).await? {
             Some(woken) => Ok(woken),
-            None => self.change(move |changing| time::wake(changing, limit)).await,
+            None => self.change_alone(move |changing| time::wake(changing, limit)).await,
         }
     }
 
     async fn steer(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError> {
         let ids = ids.to_vec();
-        self.change(move |changing| steer::steer(changing, &ids, steer)).await
+        self.change_of(ids.len(), move |changing| steer::steer(changing, &ids, steer)).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, StoreError> {
@@ -112,7 +111,7 @@ impl Jobs for SqliteStore {
         if old.is_empty() {
             return Ok(0);
         }
-        self.change(move |changing| {
+        self.change_alone(move |changing| {
             changing.sql(|connection| {
                 // What was brought back meanwhile is not old any more.
                 let old = read::old(connection, before, keep, limit)?;

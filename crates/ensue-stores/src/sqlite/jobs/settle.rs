@@ -42,19 +42,8 @@ fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Resul
     if let Err(refusal) = change.jobs.iter().try_for_each(NewJob::check) {
         return Ok(JobSettled::Refused(refusal.into()));
     }
-    run(changing, "SAVEPOINT ensue_settle_job")?;
-    let settled = publish(changing, &job, change, now);
-    let answer = match settled {
-        Ok(done) => done,
-        Err(error) if is_refusal(changing, &error) => {
-            run(changing, "ROLLBACK TO ensue_settle_job")?;
-            changing.look_again()?;
-            JobSettled::Refused(error)
-        }
-        Err(error) => return Err(error),
-    };
-    run(changing, "RELEASE ensue_settle_job")?;
-    Ok(answer)
+    let settled = changing.apart(append::is_of_the_entries, |changing| publish(changing, &job, change, now))?;
+    Ok(settled.unwrap_or_else(JobSettled::Refused))
 }
 
 /// Writes an end, with what was said.
@@ -103,16 +92,6 @@ fn succeed(connection: &Connection, change: &JobChange, now: Timestamp) -> rusql
         say(connection, held.id.number(), &change.lines)?;
     }
     Ok(is_done)
-}
-
-/// Is it the fault of what was to be sent, and did SQLite leave the transaction open?
-fn is_refusal(changing: &Changing<'_>, error: &StoreError) -> bool {
-    let refused = append::is_refusal(error) || matches!(error, StoreError::Engine(_));
-    refused && !changing.writing.connection().is_autocommit()
-}
-
-fn run(changing: &Changing<'_>, statement: &str) -> Result<(), StoreError> {
-    changing.sql(|connection| connection.prepare_cached(statement)?.execute([]).map(|_| ()))
 }
 
 /// The errors of a job with one more, as they are kept.
