@@ -3,6 +3,7 @@
 use super::error;
 use super::wal::WAL_BYTES_KEPT;
 use ensue_core::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +17,8 @@ const CHECKPOINT_PAGES: u32 = 4_096;
 /// How much of the file the writer keeps in memory, in KiB: with SQLite's default of 2 MiB the index of 10,000 objects
 /// would be read again and again while it is caught up.
 const WRITER_CACHE_KIB: i32 = 16_384;
+/// How many statements a connection keeps prepared: more than there are.
+const STATEMENTS_KEPT: usize = 256;
 
 pub(super) fn check_library_version() -> Result<(), StoreError> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
@@ -28,7 +31,17 @@ pub(super) fn check_library_version() -> Result<(), StoreError> {
 }
 
 pub(super) fn connect_memory() -> Result<Connection, StoreError> {
-    Connection::open_in_memory().map_err(error::of_write)
+    Connection::open_in_memory()
+        .and_then(|connection| plan_once(&connection).map(|()| connection))
+        .map_err(error::of_write)
+}
+
+/// Statements are planned when they are prepared, and never again. Otherwise SQLite looks at the value that is bound to a `LIMIT`,
+/// and makes a new plan whenever another one is bound: for a claim that took longer than the claim itself.
+fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    Ok(())
 }
 
 pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
@@ -50,14 +63,14 @@ fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT as i64)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.set_prepared_statement_cache_capacity(128);
-    Ok(())
+    plan_once(connection)
 }
 
 pub(super) fn connect_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
+    plan_once(&connection)?;
     Ok(connection)
 }
 

@@ -294,3 +294,47 @@ async fn many_that_settle_in_their_own_transactions_follow_each_other() {
     }
     running.shutdown(LONG).await.unwrap();
 }
+
+/// Where nobody else writes, a job is claimed in the commit that stores it: it starts when it is on disk, and not a commit
+/// later.
+#[tokio::test]
+async fn a_job_is_claimed_in_the_commit_that_stores_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = Ensue::open(folder.path().join("e.db").to_str().unwrap()).await.unwrap();
+    let seen = noting(&bus, "h");
+    let running = bus.start().await.unwrap();
+    let commits = Arc::new(AtomicU32::new(0));
+    let (looked, wait) = std::sync::mpsc::channel::<()>();
+    let counted = commits.clone();
+    let hook = move || {
+        // The second commit waits until somebody has looked at what the first one has left.
+        if counted.fetch_add(1, Ordering::SeqCst) == 1 {
+            let _looked_or_over = wait.recv_timeout(LONG);
+        }
+        false
+    };
+    bus.transaction(move |tx| Ok(tx.commit_hook(Some(hook))?)).await.unwrap();
+    // The pool may be about to look for something else when a job is sent: then it claims once more.
+    let mut states = Vec::new();
+    while states.len() < 20 && !states.contains(&JobState::Running) {
+        commits.store(1_000, Ordering::SeqCst);
+        bus.drain().await.unwrap();
+        let ticket = bus.write_ticket().await.unwrap();
+        commits.store(0, Ordering::SeqCst);
+        let sending = tokio::spawn({
+            let bus = bus.clone();
+            async move { sent(&bus, Emit::to("h")).await }
+        });
+        // On this one-threaded runtime a yield polls every task that was woken: the job is in the queue, the claim behind it.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        drop(ticket);
+        let id = sending.await.unwrap();
+        states.push(bus.job(id).await.unwrap().unwrap().state);
+        looked.send(()).unwrap();
+    }
+    assert_eq!(states.last(), Some(&JobState::Running), "{states:?}");
+    until("their ends", async || (seen.all().len() == states.len()).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
