@@ -244,7 +244,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (group(), 0..12u64, 0..8u64).prop_map(|(group, after, places)| Step::Replay { group, after, places }),
         4 => (group(), 0..4usize, 0..EXPIRIES_MILLIS.len())
             .prop_map(|(group, wants, expiry)| Step::Subscribe { group, wants, expiry }),
-        1 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Unsubscribe { group, nth }),
+        3 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Unsubscribe { group, nth }),
         1 => (group(), 0..8usize).prop_map(|(group, nth)| Step::Touch { group, nth }),
         4 => group().prop_map(|group| Step::Follow { group }),
         10 => (group(), member(), lease(), prop_oneof![Just(vec![]), slots()], prop::option::weighted(0.2, 0..4usize))

@@ -54,8 +54,8 @@ pub(super) enum Answer {
 /// What came of taking over what has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Followed {
-    /// Was it known what has changed?
-    went_on: bool,
+    /// What is said to have changed, if that is known: those that are there, and those that are gone.
+    told: Option<(Vec<Option<usize>>, Vec<Option<usize>>)>,
     /// Those that are there and that who takes over does not know, or knows otherwise.
     missed: Vec<Option<usize>>,
     /// Those that are not there, that stay until somebody takes them out, and that it still knows.
@@ -151,7 +151,14 @@ impl Side {
             Some(before) => self.store.subscription_changes(group, before.version, 1_000).await?,
             None => None,
         };
-        let went_on = changes.is_some();
+        let nths = |ids: Vec<Uuid>| {
+            let mut nths: Vec<_> = ids.into_iter().map(|id| self.nth_subscription(id)).collect();
+            nths.sort_unstable();
+            nths
+        };
+        let told = changes
+            .as_ref()
+            .map(|changes| (nths(changes.there.iter().map(|one| one.id).collect()), nths(changes.gone.clone())));
         let all = || Taken { version: state.version, known: there.iter().map(|one| (one.id, one.clone())).collect() };
         let taken = match (before, changes) {
             (Some(mut taken), Some(changes)) => {
@@ -174,7 +181,7 @@ impl Side {
         let stays = taken.known.values().filter(|one| one.expires_in.is_none());
         let kept = stays.filter(|one| !is_there(one.id)).map(|one| self.nth_subscription(one.id)).collect();
         self.taken.insert(group.clone(), taken);
-        Ok(Answer::Followed(Followed { went_on, missed, kept }))
+        Ok(Answer::Followed(Followed { told, missed, kept }))
     }
 
     /// From now on nothing is said about whether this member's version has counted up.

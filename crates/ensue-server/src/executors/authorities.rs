@@ -40,16 +40,15 @@ impl Authorities {
 
 /// Why a receiver's certificate was not accepted, and what to do; none if it is not for that.
 pub(super) fn refusal(error: &reqwest::Error) -> Option<String> {
-    let mut cause: &dyn Error = error;
-    loop {
-        // What a socket's error wraps is not among its causes.
-        let wrapped = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let found = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidCertificate(why)) = found.or_else(|| cause.downcast_ref()) {
-            return Some(explained(why));
-        }
-        cause = cause.source()?;
-    }
+    let rustls::Error::InvalidCertificate(why) = of_tls(error)? else { return None };
+    Some(explained(why))
+}
+
+/// What TLS has to say about it, however deep. What an error of a socket wraps is not among its causes.
+fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let within = wrapped.and_then(|wrapped| of_tls(wrapped));
+    error.downcast_ref().or(within).or_else(|| of_tls(error.source()?))
 }
 
 fn explained(why: &CertificateError) -> String {
