@@ -57,6 +57,8 @@ enum EndDraft {
     Snoozed { secs: i64 },
     CalledOff,
     GivenBack,
+    /// Somebody takes its worker for vanished.
+    Lapsed { again: bool },
 }
 
 /// A change to settle.

@@ -84,7 +84,8 @@ pub struct Pulse {
     pub renewed: Option<Renewed>,
     /// The version of the rules.
     pub rules_version: u64,
-    /// Grows when anybody sends jobs; stays where no other process can.
+    /// Is another one than before when a job may have become available since then, by anybody; stays where no other process
+    /// can do that.
     pub jobs_sent: u64,
     /// When the next job is due, or its lease passes; none where no other process can have changed it.
     pub jobs_due: Option<Timestamp>,

@@ -7,7 +7,7 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
 use ensue_core::jobs::{
     Claim, Enqueued, Held, JOB_SCAN_MAX, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed,
-    JobSettled, JobState, NewJob, Server, Steer, Steered, Woken,
+    JobSettled, JobState, NewJob, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Appended, GroupName, Invalid, Jobs, StoreError, Timestamp};
@@ -22,7 +22,11 @@ fn later(now: Timestamp, lease: SignedDuration) -> Timestamp {
 impl State {
     /// One change: on a copy, so that it is all or nothing. The job has ended before its own jobs are sent.
     fn settle_job(&mut self, change: JobChange, clock: Timestamp) -> JobSettled {
-        let Some(place) = self.work.held(change.held) else { return JobSettled::LeaseLost };
+        let now = whole_microseconds(clock);
+        let held = self.work.held(change.held);
+        let Some(place) = held.filter(|place| change.end.may_end(self.work.jobs[*place].lease_until, now)) else {
+            return JobSettled::LeaseLost;
+        };
         let mut changed = self.clone();
         match changed.write_job(place, change, clock) {
             Err(error) => JobSettled::Refused(error),
@@ -46,6 +50,16 @@ impl State {
         self.work.say(change.held.id.number(), change.lines);
         let jobs = self.work.enqueue(change.jobs, now)?;
         Ok((events, jobs))
+    }
+
+    /// Tells of the jobs that are dead and were not before.
+    fn tell_of_the_dead(&mut self, before: &[JobId], clock: Timestamp) {
+        let at = self.time(clock);
+        let died = |job: &&Job| job.state == JobState::Dead && !before.contains(&job.id);
+        let notices: Vec<_> = self.work.jobs.iter().filter(died).filter_map(notices::job_dead).collect();
+        for notice in notices {
+            self.accept(notice, at).expect("a notice has no key");
+        }
     }
 }
 
@@ -180,7 +194,11 @@ impl Jobs for Model {
 
     async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
         let (mut state, clock) = (self.state()?, (self.clock)());
-        Ok(changes.into_iter().map(|change| state.settle_job(change, clock)).collect())
+        let is_dead = |job: &&Job| job.state == JobState::Dead;
+        let before: Vec<JobId> = state.work.jobs.iter().filter(is_dead).map(|job| job.id).collect();
+        let answers = changes.into_iter().map(|change| state.settle_job(change, clock)).collect();
+        state.tell_of_the_dead(&before, clock);
+        Ok(answers)
     }
 
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {

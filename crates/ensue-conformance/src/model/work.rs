@@ -4,6 +4,7 @@
 
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX, JOBS_MAX};
+use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{Arrow, after, holds_lane};
 use ensue_core::jobs::{
     Enqueued, Held, Job, JobEnd, JobError, JobId, JobLine, JobNumber, JobState, NewJob, Server, Steer, Steered,
@@ -239,7 +240,7 @@ impl Work {
         for other in 0..self.jobs.len() {
             let job = &self.jobs[other];
             if waits(job) && job.in_lane() && job.handler == handler && job.object == object {
-                self.note_error(other, format!("a job before it of its object died: {error}"), now);
+                self.note_error(other, died_with(error), now);
                 let job = &mut self.jobs[other];
                 (job.state, job.finished_at, job.turn) = (JobState::Dead, Some(now), None);
             }

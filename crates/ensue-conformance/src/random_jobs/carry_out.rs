@@ -161,6 +161,7 @@ impl Side {
             EndDraft::Snoozed { secs } => JobEnd::Snoozed { at: self.in_secs(secs) },
             EndDraft::CalledOff => JobEnd::CalledOff { why: error() },
             EndDraft::GivenBack => JobEnd::GivenBack,
+            EndDraft::Lapsed { again } => JobEnd::Lapsed { at: again.then(|| self.now()), error: error() },
         };
         JobChange {
             held: Held { fence, ..claim },

@@ -49,6 +49,7 @@ fn draw() -> impl Strategy<Value = Draw> {
         2 => secs().prop_map(|secs| EndDraft::Snoozed { secs }),
         1 => Just(EndDraft::CalledOff),
         2 => Just(EndDraft::GivenBack),
+        1 => any::<bool>().prop_map(|again| EndDraft::Lapsed { again }),
     ];
     let fields = (
         claim_before(),

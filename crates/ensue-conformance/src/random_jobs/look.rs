@@ -3,7 +3,8 @@
 use super::carry_out::{SeenRule, Side, rule_as_seen};
 use crate::meaning::Meaning;
 use ensue_core::handling::OnExhausted;
-use ensue_core::jobs::{Job, JobCount, JobError, JobLine, JobQuery, JobState, Server};
+use ensue_core::jobs::notices::JOB_DEAD;
+use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Server};
 use ensue_core::retention::Bounds;
 use ensue_core::store::Read;
 use ensue_core::{Filter, Seq, StoreError, Timestamp};
@@ -53,20 +54,11 @@ impl SeenJob {
             ],
             worker: job.worker.clone(),
             fence: job.fence,
-            errors: job.errors.iter().map(as_seen).collect(),
+            errors: job.errors.clone(),
             marks: (job.cancel_asked, job.redriven),
             result: job.result.as_ref().map(Meaning::of),
         }
     }
-}
-
-/// Of whose death a job died is told in an engine's own way.
-fn as_seen(error: &JobError) -> JobError {
-    let text = match error.error.split_once("died: ") {
-        Some((begin, _)) => begin.to_string(),
-        None => error.error.clone(),
-    };
-    JobError { error: text, ..error.clone() }
 }
 
 /// Everything at once.
@@ -82,6 +74,8 @@ pub(super) struct Seen {
     awaited: Vec<Vec<Uuid>>,
     bounds: Bounds,
     log: Vec<(Seq, Option<Seq>, String, Option<String>)>,
+    /// What is told of the dead, each told by the order in which it was sent.
+    dead: Vec<String>,
     predecessors: Vec<Option<usize>>,
     lines: Vec<Vec<JobLine>>,
 }
@@ -114,6 +108,7 @@ impl Side {
             awaited: Vec::new(),
             bounds: self.store.bounds().await?,
             log: Vec::new(),
+            dead: Vec::new(),
             predecessors: Vec::new(),
             lines: Vec::new(),
         };
@@ -127,6 +122,14 @@ impl Side {
             self.look_closely(&jobs, &mut seen).await?;
         }
         Ok(seen)
+    }
+
+    /// What is told of a death, with the job as it is told elsewhere: ids are each engine's own.
+    fn death(&self, payload: &str) -> String {
+        let mut told: serde_json::Value = serde_json::from_str(payload).expect("JSON");
+        let id = told["job"].as_str().and_then(JobId::parse).expect("the id of a job");
+        told["job"] = self.nth(id).into();
+        told.to_string()
     }
 
     async fn look_closely(&self, jobs: &[Job], seen: &mut Seen) -> Result<(), StoreError> {
@@ -149,6 +152,8 @@ impl Side {
             assert!(page.jobs.iter().eq(expected) && page.next.is_none(), "{query:?}: {page:?}");
         }
         let page = self.store.read(Read { after: 0, limit: 1_000, filter: Filter::default() }).await?;
+        let deaths = page.events.iter().filter(|event| event.topic.as_str() == JOB_DEAD);
+        seen.dead = deaths.map(|event| self.death(event.payload.as_str())).collect();
         seen.log = page
             .events
             .into_iter()

@@ -2,7 +2,9 @@
 
 use super::Subject;
 use super::jobs::{about, apart, held, job, rule, wants_jobs};
+use super::positions::{LEASE, PAST_THE_LEASE_MILLIS};
 use crate::factory::Factory;
+use ensue_core::jobs::lifecycle::expired;
 use ensue_core::jobs::{JobChange, JobEnd, JobId, JobSettled, JobState, NewJob, Steer, Steered};
 use ensue_core::rules::{RuleKind, Scope};
 use std::collections::{BTreeMap, HashSet};
@@ -160,5 +162,41 @@ pub async fn an_end_and_a_cancellation_agree(factory: &dyn Factory) {
         assert!(matches!(&settled[0], JobSettled::Done { .. }), "{settled:?}");
         assert!(matches!(&steered[0], Steered::Done(_)), "{steered:?}");
         assert_eq!(subject.job_now(id).await.state, JobState::Cancelled);
+    }
+}
+
+/// H16: a worker renews its lease at the moment at which somebody takes it for vanished: either it has the job still, or it is
+/// told that it has lost it.
+pub async fn a_renewal_and_an_expiry_agree(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    for round in 0..40 {
+        let new = if round % 2 == 0 { job("a") } else { about("a", "o") };
+        let id = subject.send_one(new).await;
+        let taken = subject.take_this("a", id).await;
+        subject.clock.advance_millis(PAST_THE_LEASE_MILLIS);
+        let (now, mine) = (subject.clock.now(), [held(&taken)]);
+        let renew = subject.store.renew_jobs(&mine, LEASE);
+        let expire = subject.store.settle_jobs(vec![JobChange::new(held(&taken), expired(1, 5, "w", now))]);
+        let (renewed, settled) = match round % 4 {
+            0 | 1 => tokio::join!(renew, expire),
+            _ => {
+                let (settled, renewed) = tokio::join!(expire, renew);
+                (renewed, settled)
+            }
+        };
+        let (renewed, settled) = (renewed.expect("an answer").remove(0), settled.expect("an answer").remove(0));
+        let there = subject.job_now(id).await;
+        match renewed {
+            Some(renewed) => {
+                assert_eq!(settled, JobSettled::LeaseLost, "it was renewed, and taken all the same");
+                assert_eq!((there.state, there.lease_until), (JobState::Running, Some(renewed.lease_until)));
+                assert!(subject.end(&there, JobEnd::Succeeded).await == JobState::Succeeded);
+            }
+            None => {
+                assert!(matches!(settled, JobSettled::Done { state: JobState::Retrying, .. }), "{settled:?}");
+                assert_eq!(there.state, JobState::Retrying);
+                subject.steer_done(id, Steer::Cancel).await;
+            }
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What happens when a job's time has come, or its worker's time has passed?
 
 use super::Subject;
-use super::jobs::{about, held, ids, job, retry_at};
-use super::positions::{LEASE, PAST_THE_LEASE_MILLIS};
+use super::jobs::{about, held, ids, job, retry_at, says};
+use super::positions::{LEASE, PAST_THE_LEASE_MILLIS, entries};
 use crate::factory::Factory;
 use ensue_core::jobs::lifecycle::expired;
-use ensue_core::jobs::{JobEnd, JobState, NewJob, Steer, Woken};
+use ensue_core::NewEvent;
+use ensue_core::jobs::{JobChange, JobEnd, JobSettled, JobState, NewJob, Steer, Woken};
 use jiff::SignedDuration;
 
 /// The earliest first, and those of one time as they were sent; no more than are asked for.
@@ -108,6 +109,40 @@ pub async fn a_job_that_ends_its_workers_dies(factory: &dyn Factory) {
     }
     assert_eq!(subject.job_now(id).await.errors.len(), 3);
     assert_eq!(subject.take_jobs(&["a"], 10).await, []);
+}
+
+/// H16: it was found with a lease that had passed, and its worker renewed it before that was written: it has the job still.
+pub async fn a_lease_that_was_renewed_meanwhile_is_not_taken(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    for new in [job("a"), about("b", "o"), NewJob { attempts_max: 1, ..about("c", "o") }] {
+        let id = subject.send_one(new.clone()).await;
+        let taken = subject.take_this(new.handler.as_str(), id).await;
+        subject.clock.advance_millis(PAST_THE_LEASE_MILLIS);
+        let late = subject.wake().await.expired.remove(0);
+        let end = |subject: &Subject| expired(late.attempts, late.attempts_max, "worker 1", subject.clock.now());
+        let found = end(&subject);
+        let renewed = subject.store.renew_jobs(&[held(&taken)], LEASE).await.expect("renewed");
+        assert!(renewed[0].is_some());
+        let before = subject.job_now(id).await;
+        subject.reopen().await;
+        let say = JobChange {
+            lines: vec![says(1, subject.clock.now(), "gone")],
+            events: entries(vec![NewEvent::new("t")]),
+            jobs: vec![job("other")],
+            ..JobChange::new(held(&late), found.clone())
+        };
+        for change in [JobChange::new(held(&late), found), say] {
+            assert_eq!(subject.settle_job(change).await, JobSettled::LeaseLost);
+        }
+        assert_eq!(subject.job_now(id).await, before, "nothing was written of it");
+        assert_eq!((subject.said(id).await.len(), subject.bounds().await.last), (0, 0));
+        subject.clock.advance_millis(PAST_THE_LEASE_MILLIS - 2);
+        assert_eq!(subject.settle_job(JobChange::new(held(&late), end(&subject))).await, JobSettled::LeaseLost);
+        subject.clock.advance_millis(1);
+        let state = if late.attempts_max == 1 { JobState::Dead } else { JobState::Retrying };
+        assert_eq!(subject.end(&late, end(&subject)).await, state, "now it has passed");
+        subject.clock.advance_millis(1);
+    }
 }
 
 /// Those that passed first, no more than are asked for; a renewed one is not among them.

@@ -11,6 +11,7 @@ pub mod jobs;
 pub mod jobs_claim;
 pub mod jobs_concurrency;
 pub mod jobs_lanes;
+pub mod jobs_notices;
 pub mod jobs_purge;
 pub mod jobs_read;
 pub mod jobs_rules;
@@ -321,8 +322,17 @@ macro_rules! each_behaviour {
                 a_look_tells_when_to_look_again
                 a_job_is_taken_over_when_its_lease_has_passed
                 a_job_that_ends_its_workers_dies
+                a_lease_that_was_renewed_meanwhile_is_not_taken
                 leases_that_passed_are_found_with_the_earliest_first
                 times_follow_the_stores_clock_when_it_steps
+            }
+            jobs_notices {
+                a_death_is_told_with_its_reason
+                who_dies_with_the_one_before_is_told_of
+                a_cancelled_job_is_not_told_to_have_died
+                the_death_of_who_vanished_with_its_worker_is_told
+                what_follows_from_a_notice_is_not_told_of
+                who_does_not_die_is_not_told_of
             }
             jobs_steer {
                 what_a_state_does_not_allow_changes_nothing
@@ -369,6 +379,7 @@ macro_rules! each_behaviour {
                 a_lane_never_has_two_at_work
                 nothing_is_taken_after_a_rule_was_set
                 an_end_and_a_cancellation_agree
+                a_renewal_and_an_expiry_agree
             }
         }
     };
@@ -577,6 +588,7 @@ mod tests {
             ("jobs_settle", include_str!("jobs_settle.rs")),
             ("jobs_lanes", include_str!("jobs_lanes.rs")),
             ("jobs_time", include_str!("jobs_time.rs")),
+            ("jobs_notices", include_str!("jobs_notices.rs")),
             ("jobs_steer", include_str!("jobs_steer.rs")),
             ("jobs_rules", include_str!("jobs_rules.rs")),
             ("jobs_read", include_str!("jobs_read.rs")),

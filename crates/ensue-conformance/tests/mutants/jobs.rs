@@ -5,12 +5,12 @@
 use super::{Fault, Mutant};
 use async_trait::async_trait;
 use ensue_core::jobs::{
-    Claim, Enqueued, Held, Job, JobChange, JobCount, JobEnd, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled,
-    JobState, Jobs, NewJob, Server, Steer, Steered, Woken,
+    Cause, Claim, Enqueued, Held, Job, JobChange, JobCount, JobEnd, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled,
+    JobState, Jobs, NewJob, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::positions::Member;
 use ensue_core::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
-use ensue_core::{GroupName, StoreError, Timestamp};
+use ensue_core::{EventId, GroupName, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -63,14 +63,40 @@ impl Mutant {
             });
             return Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() });
         }
+        if self.fault == Fault::TakesWhatWasRenewed
+            && let JobEnd::Lapsed { at, error } = change.end.clone()
+        {
+            change.end = match at {
+                Some(at) => JobEnd::Retry { at, error },
+                None => JobEnd::Dead { error },
+            };
+        }
+        let mut untold = Vec::new();
+        if self.fault == Fault::TellsOfNoDeath {
+            // What follows from an event of Ensue's own is not told of.
+            let own = || Cause { seq: 1, prev: None, id: EventId(Uuid::nil()), topic: Topic::stored("ensue") };
+            self.model.tamper(|jobs, _| untold = jobs.iter_mut().map(|job| job.cause.replace(own())).collect());
+        }
         let uses_none = matches!(change.end, JobEnd::Snoozed { .. } | JobEnd::GivenBack);
         let settled = self.inner.settle_jobs(vec![change.clone()]).await?.remove(0);
+        if self.fault == Fault::TellsOfNoDeath {
+            self.model.tamper(|jobs, _| jobs.iter_mut().zip(untold).for_each(|(job, cause)| job.cause = cause));
+        }
         match (&settled, self.fault) {
             (JobSettled::LeaseLost, Fault::PublishesWithoutTheJob) if !change.events.is_empty() => {
                 drop(self.inner.append(change.events).await);
             }
             (JobSettled::Refused(_), Fault::EndsWhatIsRefused) => {
                 self.inner.settle_jobs(vec![JobChange::new(change.held, change.end)]).await?;
+            }
+            (JobSettled::Done { state: JobState::Cancelled, .. }, Fault::TellsOfTheCancelled) => {
+                let mut notice = None;
+                let is_it = |job: &&mut Job| job.id == change.held.id;
+                self.model.tamper(|jobs, _| {
+                    let job = jobs.iter_mut().find(is_it).map(|job| job.clone());
+                    notice = job.and_then(|job| notices::job_dead(&Job { state: JobState::Dead, ..job }));
+                });
+                self.inner.append(notice.into_iter().collect()).await?;
             }
             (JobSettled::Done { .. }, Fault::UsesAttemptsForNothing) if uses_none => self.model.tamper(|jobs, _| {
                 jobs.iter_mut().filter(|job| job.id == change.held.id).for_each(|job| job.attempts += 1);

@@ -70,6 +70,9 @@ enum Fault {
     ParksNothingForARule,
     StrandsWhatWaited,
     AwaitsNobody,
+    TakesWhatWasRenewed,
+    TellsOfNoDeath,
+    TellsOfTheCancelled,
 }
 
 struct Mutant {
@@ -141,7 +144,7 @@ const POSITIONS_FAULTS: [Fault; 23] = [
     Fault::ServesWhatItServedBefore,
 ];
 
-const JOBS_FAULTS: [Fault; 22] = [
+const JOBS_FAULTS: [Fault; 25] = [
     Fault::SettlesUnderAnyFence,
     Fault::FinishesWhatIsCancelled,
     Fault::PublishesWithoutTheJob,
@@ -164,6 +167,9 @@ const JOBS_FAULTS: [Fault; 22] = [
     Fault::ParksNothingForARule,
     Fault::StrandsWhatWaited,
     Fault::AwaitsNobody,
+    Fault::TakesWhatWasRenewed,
+    Fault::TellsOfNoDeath,
+    Fault::TellsOfTheCancelled,
 ];
 
 #[test]

@@ -38,6 +38,14 @@ pub fn turn(first: Option<Waiting>, at_work: bool, ready: Option<JobNumber>, is_
     Turned { freed: next.filter(|next| ready != Some(*next)), parked: ready.filter(|ready| next != Some(*ready)) }
 }
 
+/// What is noted of a job that dies because one before it of its lane did, of this.
+pub fn died_with(error: &str) -> String {
+    format!("{DIED_WITH}{error}")
+}
+
+/// How that begins.
+pub const DIED_WITH: &str = "a job before it of its object died: ";
+
 #[cfg(test)]
 mod tests {
     use super::*;

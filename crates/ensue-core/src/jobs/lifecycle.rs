@@ -221,6 +221,14 @@ pub enum JobEnd {
     },
     /// It was not started. No attempt is used up.
     GivenBack,
+    /// Its worker was not heard of. Told by who looks after leases, and written only if the lease has passed when it is
+    /// written: who has renewed it meanwhile keeps the job.
+    Lapsed {
+        /// It is tried again at this time, by the store's clock; if there is none it is dead.
+        at: Option<Timestamp>,
+        /// What went wrong.
+        error: String,
+    },
 }
 
 impl JobEnd {
@@ -228,11 +236,17 @@ impl JobEnd {
     pub fn input(&self, cancel_asked: bool) -> Input {
         match self {
             Self::Succeeded => Input::Succeed,
-            Self::Retry { .. } | Self::Dead { .. } | Self::Snoozed { .. } | Self::GivenBack if cancel_asked => {
+            Self::Retry { .. }
+            | Self::Dead { .. }
+            | Self::Snoozed { .. }
+            | Self::GivenBack
+            | Self::Lapsed { .. }
+                if cancel_asked =>
+            {
                 Input::CallOff
             }
-            Self::Retry { .. } => Input::FailForNow,
-            Self::Dead { .. } => Input::FailForGood,
+            Self::Retry { .. } | Self::Lapsed { at: Some(_), .. } => Input::FailForNow,
+            Self::Dead { .. } | Self::Lapsed { at: None, .. } => Input::FailForGood,
             Self::Snoozed { .. } => Input::Snooze,
             Self::CalledOff { .. } => Input::CallOff,
             Self::GivenBack => Input::GiveBack,
@@ -253,7 +267,7 @@ impl JobEnd {
     /// What went wrong, or why it was called off.
     pub fn error(&self) -> Option<&str> {
         match self {
-            Self::Retry { error, .. } | Self::Dead { error } => Some(error),
+            Self::Retry { error, .. } | Self::Dead { error } | Self::Lapsed { error, .. } => Some(error),
             Self::CalledOff { why } => Some(why),
             Self::Succeeded | Self::Snoozed { .. } | Self::GivenBack => None,
         }
@@ -263,6 +277,7 @@ impl JobEnd {
     pub fn not_before(&self) -> Option<Timestamp> {
         match self {
             Self::Retry { at, .. } | Self::Snoozed { at } => Some(*at),
+            Self::Lapsed { at, .. } => *at,
             Self::Succeeded | Self::Dead { .. } | Self::CalledOff { .. } | Self::GivenBack => None,
         }
     }
@@ -270,8 +285,26 @@ impl JobEnd {
     /// Does it use up the attempt that was counted when the job was claimed?
     pub fn uses_attempt(&self) -> bool {
         match self {
-            Self::Succeeded | Self::Retry { .. } | Self::Dead { .. } | Self::CalledOff { .. } => true,
+            Self::Succeeded
+            | Self::Retry { .. }
+            | Self::Dead { .. }
+            | Self::CalledOff { .. }
+            | Self::Lapsed { .. } => true,
             Self::Snoozed { .. } | Self::GivenBack => false,
+        }
+    }
+
+    /// May it be written of a job whose lease ends then, at this time by the store's clock? What its worker tells may be as
+    /// late as it likes while nobody else has the job; what is told of its worker is true only once the lease has passed.
+    pub fn may_end(&self, lease_until: Option<Timestamp>, now: Timestamp) -> bool {
+        match self {
+            Self::Lapsed { .. } => lease_until.is_none_or(|until| until <= now),
+            Self::Succeeded
+            | Self::Retry { .. }
+            | Self::Dead { .. }
+            | Self::Snoozed { .. }
+            | Self::CalledOff { .. }
+            | Self::GivenBack => true,
         }
     }
 }
@@ -287,10 +320,7 @@ pub fn holds_lane(on_exhausted: OnExhausted, in_lane: bool) -> bool {
 /// What follows from a lease that has passed: its worker has vanished, and the attempt that was counted is used up.
 pub fn expired(attempts: u32, attempts_max: u32, worker: &str, now: Timestamp) -> JobEnd {
     let error = format!("its worker {worker:?} was not heard of before its lease had passed (attempt {attempts})");
-    match attempts < attempts_max {
-        true => JobEnd::Retry { at: now, error },
-        false => JobEnd::Dead { error },
-    }
+    JobEnd::Lapsed { at: (attempts < attempts_max).then_some(now), error }
 }
 
 /// A job as somebody finds it who was told that it may be there to run.
@@ -435,6 +465,8 @@ mod tests {
             JobEnd::Snoozed { at: NOW },
             JobEnd::CalledOff { why: "w".into() },
             JobEnd::GivenBack,
+            JobEnd::Lapsed { at: Some(NOW), error: "e".into() },
+            JobEnd::Lapsed { at: None, error: "e".into() },
         ];
         for end in ends {
             assert_eq!(after(Running, end.input(true)), Arrow::To(Cancelled), "{end:?}");
@@ -445,9 +477,21 @@ mod tests {
     /// H25: attempts are counted when a job is claimed, so that one that ends every process that runs it dies.
     #[test]
     fn a_lease_that_passed_uses_up_its_attempt() {
-        assert!(matches!(expired(1, 3, "w", NOW), JobEnd::Retry { at, .. } if at == NOW));
-        assert!(matches!(expired(3, 3, "w", NOW), JobEnd::Dead { .. }));
+        assert_eq!((expired(1, 3, "w", NOW).not_before(), expired(3, 3, "w", NOW).not_before()), (Some(NOW), None));
+        let state = |end: JobEnd| after(Running, end.input(false));
+        assert_eq!(state(expired(1, 3, "w", NOW)), Arrow::To(Retrying));
+        assert_eq!(state(expired(3, 3, "w", NOW)), Arrow::To(Dead));
         assert!(expired(3, 3, "w", NOW).uses_attempt());
+    }
+
+    /// It was found, and renewed before that was written: it is its worker's.
+    #[test]
+    fn a_lease_that_was_renewed_is_not_taken() {
+        let (before, later) = (NOW - std::time::Duration::from_micros(1), NOW + std::time::Duration::from_micros(1));
+        for (until, may) in [(Some(before), true), (Some(NOW), true), (Some(later), false), (None, true)] {
+            assert_eq!(expired(1, 3, "w", NOW).may_end(until, NOW), may, "{until:?}");
+            assert!(JobEnd::Succeeded.may_end(until, NOW) && JobEnd::GivenBack.may_end(until, NOW));
+        }
     }
 
     /// H19: who was too early or came second uses up nothing.

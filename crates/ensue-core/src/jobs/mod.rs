@@ -111,7 +111,8 @@ pub enum JobSettled {
         /// What it sent.
         jobs: Vec<Enqueued>,
     },
-    /// The job is somebody else's, or over: nothing of this change was written.
+    /// The job is somebody else's, or over, or its worker was taken for vanished and is not: nothing of this change was
+    /// written.
     LeaseLost,
     /// Its events or jobs cannot be taken: nothing of this change was written.
     Refused(StoreError),
@@ -155,7 +156,8 @@ pub enum Steered {
 pub struct Woken {
     /// How many jobs whose time had come wait no longer for it.
     pub count: usize,
-    /// Jobs whose lease has passed, the earliest first: whoever looks settles them with [`lifecycle::expired`].
+    /// Jobs whose lease has passed, the earliest first: whoever looks settles them with [`lifecycle::expired`], which
+    /// holds only if nobody has renewed them meanwhile.
     pub expired: Vec<Job>,
     /// When to look again: the next job that is due or whose lease passes, by the store's clock.
     pub next_due: Option<Timestamp>,
@@ -233,7 +235,8 @@ pub trait Jobs: Send + Sync + 'static {
 
     /// Writes how attempts ended, in one commit; an answer for each, in the same order. A job that is over leaves its lane,
     /// unless it died and [holds it](lifecycle::holds_lane); with [`OnExhausted::DeadLetterObject`] its death is that of all
-    /// that wait in its lane at that moment.
+    /// that wait in its lane at that moment. What [`notices::job_dead`] says of those that died is published in the same
+    /// commit, behind everything else in it, by number. An end that [may not be written](JobEnd::may_end) is [`JobSettled::LeaseLost`].
     ///
     /// [`OnExhausted::DeadLetterObject`]: crate::handling::OnExhausted::DeadLetterObject
     async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError>;

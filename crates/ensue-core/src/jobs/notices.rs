@@ -4,10 +4,12 @@
 //! alert is a handler. Nobody else may publish under `ensue.`, and what fails about such an event makes no new one.
 
 use super::job::Job;
+use super::lifecycle::JobState;
 use crate::event::{Entry, Seq};
 use crate::json::Json;
 use crate::key::{GroupName, ObjectKey, RESERVED, Topic, is_under};
 use crate::rules::Rule;
+use crate::text::plain;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -39,9 +41,14 @@ fn entry(topic: &str, object: Option<ObjectKey>, payload: &impl Serialize) -> En
     }
 }
 
-/// What is published when a job dies; none for one that follows from an event of Ensue's own.
-pub fn job_dead(job: &Job, error: &str) -> Option<Entry> {
-    if job.cause.as_ref().is_some_and(|cause| is_own(&cause.topic)) {
+/// What is published of a job that an attempt has ended, or that died with the one before it: it is told of if it is dead,
+/// and does not follow from an event of Ensue's own. One whose cancellation was asked for is cancelled, however it ended.
+/// Who skips a job knows: that is not told.
+///
+/// Engines publish it in the commit in which the job dies, behind what the commit publishes otherwise.
+pub fn job_dead(job: &Job) -> Option<Entry> {
+    let follows_from_own = job.cause.as_ref().is_some_and(|cause| is_own(&cause.topic));
+    if job.state != JobState::Dead || follows_from_own {
         return None;
     }
     #[derive(Serialize)]
@@ -58,7 +65,7 @@ pub fn job_dead(job: &Job, error: &str) -> Option<Entry> {
         handler: job.handler.as_str(),
         object: job.object.as_ref().map(ObjectKey::as_str),
         attempts: job.attempts,
-        error,
+        error: &plain(job.errors.last().map_or("", |last| &last.error)),
         event: job.cause.as_ref().map(|cause| cause.seq),
     };
     Some(entry(JOB_DEAD, job.object.clone(), &dead))
@@ -127,9 +134,10 @@ mod tests {
     use super::*;
     use crate::jobs::NewJob;
     use crate::jobs::job::Cause;
-    use crate::jobs::{JobId, JobState};
+    use crate::jobs::{JobError, JobId};
     use jiff::Timestamp;
 
+    /// A job that has died.
     fn job(cause: Option<&str>) -> Job {
         let new = NewJob::new(GroupName::stored("mail.send"));
         let at = Timestamp::UNIX_EPOCH;
@@ -141,7 +149,7 @@ mod tests {
             payload: new.payload,
             metadata: new.metadata,
             priority: 0,
-            state: JobState::Running,
+            state: JobState::Dead,
             turn: Some(7),
             attempts: 5,
             attempts_max: 5,
@@ -154,7 +162,9 @@ mod tests {
             worker: None,
             fence: 5,
             lease_until: None,
-            errors: Vec::new(),
+            errors: ["refused", "no\0route"]
+                .map(|error| JobError { attempt: 5, at, error: error.into() })
+                .to_vec(),
             unique_key: None,
             cause: cause.map(|topic| Cause {
                 seq: 3,
@@ -170,17 +180,25 @@ mod tests {
 
     #[test]
     fn the_death_of_a_job_is_told_with_its_reason() {
-        let entry = job_dead(&job(Some("user.created")), "no route").unwrap();
+        let entry = job_dead(&job(Some("user.created"))).unwrap();
         assert_eq!((entry.topic.as_str(), entry.object.as_ref().map(ObjectKey::as_str)), (JOB_DEAD, Some("user:1")));
-        for part in ["\"handler\":\"mail.send\"", "\"error\":\"no route\"", "\"event\":3", "\"attempts\":5"] {
+        for part in ["\"handler\":\"mail.send\"", "\"error\":\"no␀route\"", "\"event\":3", "\"attempts\":5"] {
             assert!(entry.payload.as_str().contains(part), "{}", entry.payload.as_str());
+        }
+    }
+
+    /// Its cancellation was asked for: it is cancelled, whatever its last attempt said. So is one that is tried again.
+    #[test]
+    fn only_what_is_dead_is_told_of() {
+        for state in JobState::ALL {
+            assert_eq!(job_dead(&Job { state, ..job(None) }).is_some(), state == JobState::Dead, "{state:?}");
         }
     }
 
     /// An alert that fails is not alerted about.
     #[test]
     fn what_fails_about_ensues_own_events_makes_no_new_ones() {
-        assert_eq!(job_dead(&job(Some(JOB_DEAD)), "no"), None);
+        assert_eq!(job_dead(&job(Some(JOB_DEAD))), None);
         let (handler, topic) = (GroupName::stored("alert"), Topic::stored(RULE_SET));
         assert_eq!(object_held(&handler, None, (1, &topic), 5, "no"), None);
         assert!(object_held(&handler, None, (1, &Topic::stored("ensues.own")), 5, "no").is_some());

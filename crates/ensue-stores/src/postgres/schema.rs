@@ -6,6 +6,9 @@
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::positions_sql::PositionsSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
+use ensue_core::jobs::lane::DIED_WITH;
+use ensue_core::jobs::notices::JOB_DEAD;
+use ensue_core::key::RESERVED;
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
@@ -103,6 +106,9 @@ impl Schema {
             .replace("{lines_max}", &JOB_LINES_MAX.to_string())
             .replace("{changes_kept}", &CHANGES_KEPT.to_string())
             .replace("{rules_max}", &RULES_MAX.to_string())
+            .replace("{died_with}", DIED_WITH)
+            .replace("{job_dead}", JOB_DEAD)
+            .replace("{reserved}", RESERVED)
             .replace("{rank_min}", "'-9223372036854775808'::bigint")
             .replace("{rank_max}", "'9223372036854775807'::bigint")
             .replace("{bytes_of_e}", &bytes_of("e"))

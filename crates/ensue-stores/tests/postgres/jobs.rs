@@ -6,6 +6,7 @@ use crate::support::wire::Wire;
 use ensue_core::jobs::{
     Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobSettled, JobState, NewJob, Steer, Steered,
 };
+use ensue_core::jobs::lifecycle::expired;
 use ensue_core::positions::Level;
 use ensue_core::rules::{NewRule, RuleKind, Scope};
 use ensue_core::{Jobs, ObjectKey, Rules, Store, Timestamp};
@@ -339,7 +340,7 @@ async fn what_was_answered_to_nobody_is_done_once() {
     let JobSettled::Done { state: JobState::Dead, events, jobs: sent_on } = settled else { panic!("{settled:?}") };
     assert_eq!((events.len(), events[0].seq, sent_on.len(), log.number(jobs).await), (1, Some(1), 2, 7));
     assert_eq!(store.job_lines(sent[1], 0, 10).await.unwrap().len(), 2);
-    assert_eq!(store.bounds().await.unwrap().last, 1);
+    assert_eq!(store.bounds().await.unwrap().last, 2, "its event, and the notice of its death, once");
 
     cut();
     let steered = store.steer(&[sent[1]], Steer::Retry).await.unwrap().remove(0);
@@ -349,7 +350,7 @@ async fn what_was_answered_to_nobody_is_done_once() {
     store.set_rule(rule("handler:z")).await.unwrap();
     cut();
     let (set, is_new) = store.set_rule(rule("handler:a")).await.unwrap();
-    assert_eq!((store.rules_version().await.unwrap(), is_new, store.bounds().await.unwrap().last), (2, true, 3));
+    assert_eq!((store.rules_version().await.unwrap(), is_new, store.bounds().await.unwrap().last), (2, true, 4));
     let lifted = store.lift_rule(RuleKind::Pause, &set.scope, "bob").await.unwrap();
     assert_eq!(lifted, Some(set));
 }
@@ -371,4 +372,117 @@ async fn a_settlement_behind_another_finds_its_lease_lost() {
     assert_eq!(settling.await.unwrap().unwrap(), [JobSettled::LeaseLost]);
     assert_eq!(store.job(taken.id).await.unwrap().unwrap().state, JobState::Running);
     assert_eq!(store.claim(wants(&["a"], 1)).await.unwrap(), [], "its lane waits");
+}
+
+/// What a process hears of jobs, once nothing of what was before is under way any more.
+async fn heard(store: &Engine) -> u64 {
+    let mut before = store.pulse(None).await.unwrap().jobs_sent;
+    loop {
+        let now = store.pulse(None).await.unwrap().jobs_sent;
+        if now == before {
+            return now;
+        }
+        before = now;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// H13: whatever makes a job available is news for every other process, as a new job is.
+#[tokio::test]
+async fn whatever_makes_a_job_available_is_heard_of() {
+    let log = Log::new().await;
+    let [here, other] = two_sessions(&log).await;
+    let mut before = heard(&other).await;
+    let mut is_news = async |what: &str, expected: bool| {
+        let now = other.pulse(None).await.unwrap().jobs_sent;
+        assert_eq!(now != before, expected, "{what}");
+        before = heard(&other).await;
+    };
+    let done = |steered: Vec<Steered>| assert!(matches!(steered[0], Steered::Done(_)), "{steered:?}");
+    let claim = async |handler: &str| here.claim(wants(&[handler], 1)).await.unwrap().remove(0);
+    let dies = || JobEnd::Dead { error: "no".into() };
+
+    let loose = send(&here, vec![job("a")]).await[0];
+    is_news("one is sent", true).await;
+    let taken = claim("a").await;
+    assert!(here.renew_jobs(&[held(&taken)], LEASE).await.unwrap()[0].is_some());
+    is_news("it is claimed and renewed", false).await;
+    settle(&here, &taken, JobEnd::GivenBack).await;
+    is_news("it is given back", true).await;
+    settle(&here, &claim("a").await, dies()).await;
+    is_news("it dies", false).await;
+    done(here.steer(&[loose], Steer::Retry).await.unwrap());
+    is_news("it is brought back", true).await;
+    done(here.steer(&[loose], Steer::Cancel).await.unwrap());
+    is_news("it is cancelled", false).await;
+
+    let lane = send(&here, vec![about("b", "o"); 6]).await;
+    is_news("a lane is sent", true).await;
+    settle(&here, &claim("b").await, JobEnd::Succeeded).await;
+    is_news("its first is done", true).await;
+    settle(&here, &claim("b").await, dies()).await;
+    is_news("its next dies, and holds it", false).await;
+    done(here.steer(&[lane[1]], Steer::Skip).await.unwrap());
+    is_news("that one is skipped", true).await;
+    done(here.steer(&[lane[2]], Steer::Cancel).await.unwrap());
+    is_news("the one behind it is cancelled", true).await;
+    done(here.steer(&[lane[5]], Steer::Cancel).await.unwrap());
+    is_news("the last is cancelled, which frees nobody", false).await;
+    settle(&here, &claim("b").await, JobEnd::Retry { at: Timestamp::UNIX_EPOCH, error: "e".into() }).await;
+    is_news("one is to be tried again", false).await;
+    assert_eq!(here.wake_jobs(10).await.unwrap().count, 1);
+    is_news("its time has come", true).await;
+    settle(&here, &claim("b").await, dies()).await;
+    is_news("it dies", false).await;
+    done(here.steer(&[lane[3]], Steer::Retry).await.unwrap());
+    is_news("it is brought back, and goes before the other", true).await;
+}
+
+/// H13: a number is seen before what it was drawn for has committed. Who looked then looks again, until it has.
+#[tokio::test]
+async fn what_commits_late_is_heard_of_when_it_has() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let before = heard(&store).await;
+    log.hold(
+        "SELECT LOG.jobs_enqueue(NULL, gen_random_uuid(), 1, ARRAY[1], ARRAY['a'], NULL, NULL, ARRAY['1'], NULL, \
+         ARRAY[0]::bigint[], NULL, NULL, ARRAY[5], NULL, NULL, NULL, NULL, NULL)",
+    )
+    .await;
+    let mut last = before;
+    for _ in 0..3 {
+        let now = store.pulse(None).await.unwrap().jobs_sent;
+        assert!(now > last, "it may have committed by now");
+        assert_eq!(store.claim(wants(&["a"], 1)).await.unwrap(), []);
+        last = now;
+    }
+    log.let_go().await;
+    assert!(store.pulse(None).await.unwrap().jobs_sent > last);
+    assert_eq!(store.claim(wants(&["a"], 1)).await.unwrap().len(), 1);
+}
+
+/// H16: a lease is renewed while somebody who found that it had passed waits to write that: it is its worker's.
+#[tokio::test]
+async fn a_lease_that_is_renewed_while_its_end_waits_is_not_taken() {
+    for new in [job("a"), about("a", "o")] {
+        let log = Log::new().await;
+        let store = open(&log.url, PostgresOptions::default()).await;
+        send(&store, vec![new]).await;
+        let short = Claim { lease: jiff::SignedDuration::from_millis(1), ..wants(&["a"], 1) };
+        let taken = store.claim(short).await.unwrap().remove(0);
+        log.until("SELECT count(*) FROM LOG.jobs WHERE lease_until < clock_timestamp()", 1).await;
+        assert_eq!(store.wake_jobs(10).await.unwrap().expired, std::slice::from_ref(&taken));
+        log.hold("UPDATE LOG.jobs SET lease_until = clock_timestamp() + interval '1 hour'").await;
+        let expiring = tokio::spawn({
+            let (store, end) = (store.clone(), expired(1, 5, "w", Timestamp::now()));
+            let change = change(&taken, end);
+            async move { store.settle_jobs(vec![change]).await }
+        });
+        until_waiting(&log, 1).await;
+        log.let_go().await;
+        assert_eq!(expiring.await.unwrap().unwrap(), [JobSettled::LeaseLost]);
+        let there = store.job(taken.id).await.unwrap().unwrap();
+        assert_eq!((there.state, there.fence, there.errors.len()), (JobState::Running, taken.fence, 0));
+        assert_eq!(settle(&store, &taken, JobEnd::Succeeded).await, JobState::Succeeded);
+    }
 }

@@ -4,12 +4,12 @@
 //! store, every member knows who else serves them and works out alone which slots are whose. Where one process alone can
 //! write, all are its.
 
+use super::lease::Lease;
 use ensue_core::positions::{GroupKind, Member, Renewed, SlotNumber, servers_of, slots_for};
 use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -52,14 +52,11 @@ pub(super) struct Membership {
     groups: Vec<GroupName>,
     store: SharedStore,
     alone: bool,
-    /// Nothing is started after this, unless the lease was renewed.
-    deadline: Mutex<Instant>,
+    pub lease: Lease,
     view: watch::Sender<View>,
     /// The version of its own and the live processes, when it last looked who serves what.
     looked: Mutex<Option<(u64, Vec<Uuid>)>>,
     clock: Mutex<Option<(Instant, Timestamp)>>,
-    /// Its lease has passed, or it has none yet: since then rules may have changed without waiting for it.
-    lapsed: AtomicBool,
 }
 
 impl Membership {
@@ -67,14 +64,13 @@ impl Membership {
     pub fn new(store: SharedStore, id: Uuid, groups: Vec<GroupName>) -> Self {
         let name = format!("{}:{}", hostname(), std::process::id());
         let alone = store.handler_slots() == 1;
-        let (deadline, view) = (Mutex::new(Instant::now()), watch::Sender::new(View::default()));
+        let (lease, view) = (Lease::none(Instant::now()), watch::Sender::new(View::default()));
         let member = Member { id, name, kind: GroupKind::Handler };
         let (looked, clock) = (Mutex::new(None), Mutex::new(None));
-        let lapsed = AtomicBool::new(true);
-        Self { member, groups, store, alone, deadline, view, looked, clock, lapsed }
+        Self { member, groups, store, alone, lease, view, looked, clock }
     }
 
-    pub fn lease(&self) -> SignedDuration {
+    pub fn lease_ttl(&self) -> SignedDuration {
         let lease = if self.alone { LEASE_ALONE } else { LEASE };
         SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX)
     }
@@ -85,27 +81,12 @@ impl Membership {
 
     /// May something be started?
     pub fn holds_lease(&self) -> bool {
-        let deadline = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alone || (Instant::now() < deadline && !self.has_lapsed())
+        self.alone || self.lease.lets_start(Instant::now())
     }
 
     /// The lease was renewed by a call that was sent at this time.
     pub fn renewed(&self, sent: Instant) {
-        let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
-        if Instant::now() >= *deadline {
-            self.lapsed.store(true, Ordering::SeqCst);
-        }
-        *deadline = deadline.max(sent + LEASE);
-    }
-
-    /// Has its lease passed since it last looked at the rules?
-    pub fn has_lapsed(&self) -> bool {
-        self.lapsed.load(Ordering::SeqCst)
-    }
-
-    /// The rules were looked at after the lease was renewed.
-    pub fn caught_up(&self) {
-        self.lapsed.store(false, Ordering::SeqCst);
+        self.lease.renewed(sent, LEASE, Instant::now());
     }
 
     /// Which of a group's slots should be this process's?
@@ -145,7 +126,7 @@ impl Membership {
     /// Says what this process serves, and looks who else does: before its first slot is taken.
     pub async fn join(&self) -> Result<(), StoreError> {
         let sent = Instant::now();
-        self.store.serve(self.member.clone(), self.lease(), self.groups.clone()).await?;
+        self.store.serve(self.member.clone(), self.lease_ttl(), self.groups.clone()).await?;
         self.renewed(sent);
         let version = self.view.borrow().version;
         self.look_who_serves(version).await
@@ -153,7 +134,7 @@ impl Membership {
 
     /// Whose lease is to be renewed with each pulse? None where nobody could take it.
     pub fn to_renew(&self) -> Option<(Uuid, SignedDuration)> {
-        (!self.alone).then(|| (self.member.id, self.lease()))
+        (!self.alone).then(|| (self.member.id, self.lease_ttl()))
     }
 
     /// A pulse that was sent at this time has renewed the lease, and told this.

@@ -21,6 +21,7 @@
 //! | What comes by the clock? | `ticks.rs` |
 //! | What has happened to its slots and lanes? | `ownership.rs` |
 //! | Which slots are this process's? | `member.rs` |
+//! | May this process start anything? | `lease.rs` |
 //! | What happens elsewhere? | `pulse.rs` |
 //! | How far is a handler, for those who wait for it? | `progress.rs` |
 //! | When are the sync handlers done with what was published? | `sync_wait.rs` |
@@ -39,6 +40,7 @@ pub(crate) mod first_turn;
 mod held;
 mod intake;
 mod lanes;
+mod lease;
 mod life;
 mod member;
 mod ownership;

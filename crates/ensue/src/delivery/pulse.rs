@@ -40,7 +40,7 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), Store
     };
     // After the lease was renewed: from then on a change of rules waits for this process.
     let is_behind = inner.gate.reported() != Some(pulse.rules_version);
-    if is_behind || member.as_ref().is_some_and(|member| member.has_lapsed()) {
+    if is_behind || member.is_some_and(|member| member.lease.is_behind()) {
         catch_up(bus, member.cloned());
     }
     heard
@@ -49,9 +49,10 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), Store
 /// Goes by the rules as they are now. The pulse does not wait for it: handlers may take long to begin.
 fn catch_up(bus: &Ensue, member: Option<Arc<Membership>>) {
     let bus = bus.clone();
+    let begun = member.as_ref().map_or(0, |member| member.lease.begun());
     tokio::spawn(async move {
         match bus.take_over_rules().await {
-            Ok(_) => member.iter().for_each(|member| member.caught_up()),
+            Ok(_) => member.iter().for_each(|member| member.lease.caught_up(begun)),
             Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(%error, "the rules cannot be looked at; trying again"),
         }

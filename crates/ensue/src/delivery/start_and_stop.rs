@@ -76,8 +76,9 @@ impl Deliveries {
         let is_member = !handlers.is_empty() || inner.handlers.has_registered();
         if is_member {
             membership.join().await?;
+            let begun = membership.lease.begun();
             bus.take_over_rules().await?;
-            membership.caught_up();
+            membership.lease.caught_up(begun);
         }
         if !handlers.is_empty() {
             let listening = router.listen().await?;

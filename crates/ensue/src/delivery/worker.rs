@@ -179,7 +179,7 @@ impl Worker {
         let acquire = Acquire {
             group: self.spec.key.clone(),
             member: self.membership.member.clone(),
-            lease: self.membership.lease(),
+            lease: self.membership.lease_ttl(),
             slots: slots.to_vec(),
             go_on: None,
         };

@@ -6,7 +6,7 @@ use crate::Ensue;
 use crate::delivery::first_turn::{FirstTurn, first_turn};
 use crate::handlers::{Context, ContextParts, Settlement, Work};
 use ensue_core::handling::{Ended, after_attempt};
-use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine, notices};
+use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine};
 use ensue_core::positions::LogLine;
 use ensue_core::{Event, EventId, Timestamp, Topic};
 use std::future::Future;
@@ -73,9 +73,6 @@ fn change_of(
     if !succeeded || options.logs_always {
         let line = |LogLine { at, level, message, .. }| JobLine { line: 0, attempt, at, level, message };
         change.lines = settlement.lines.into_iter().map(line).collect();
-    }
-    if let JobEnd::Dead { error } = &change.end {
-        change.events.extend(notices::job_dead(job, error));
     }
     change
 }

@@ -3,7 +3,7 @@
 use crate::Ensue;
 use crate::delivery::until;
 use ensue_core::StoreError;
-use ensue_core::jobs::{Held, Job, JobChange, JobEnd, lifecycle, notices};
+use ensue_core::jobs::{Held, Job, JobChange, JobSettled, lifecycle};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -90,14 +90,15 @@ async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreErro
     let changes = jobs.iter().map(|job| {
         let worker = job.worker.as_deref().unwrap_or("unknown");
         let end = lifecycle::expired(job.attempts, job.attempts_max, worker, now);
-        tracing::warn!(job = %job.id, handler = %job.handler, worker, "a worker has vanished with a job");
-        let mut change = JobChange::new(Held { id: job.id, fence: job.fence }, end);
-        if let JobEnd::Dead { error } = &change.end {
-            change.events.extend(notices::job_dead(job, error));
-        }
-        change
+        JobChange::new(Held { id: job.id, fence: job.fence }, end)
     });
-    bus.settle_jobs(changes.collect()).await?;
+    let answers = bus.settle_jobs(changes.collect()).await?;
+    for (job, answer) in jobs.iter().zip(answers) {
+        // One that was renewed meanwhile is its worker's.
+        if let JobSettled::Done { .. } = answer {
+            tracing::warn!(job = %job.id, handler = %job.handler, worker = job.worker, "a worker has vanished with a job");
+        }
+    }
     // Those that are tried again are due now; behind those that are not, a lane may have turned.
     bus.inner().jobs.sooner.ring();
     bus.inner().jobs.ring();

@@ -7,7 +7,7 @@ use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
-use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, notices};
+use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled};
 use ensue_core::positions::Fence;
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{GroupName, Invalid, Json, NewEvent};
@@ -171,10 +171,7 @@ impl Ensue {
     pub async fn settle_claim(&self, claim: ClaimToken, outcome: JobOutcome) -> Result<Job, Error> {
         let id = claim.job();
         let job = self.job(id).await?.filter(|job| job.fence == claim.0.fence).ok_or_else(|| lost(id))?;
-        let mut change = self.change_of(&job, claim.0, outcome).await?;
-        if let JobEnd::Dead { error } = &change.end {
-            change.events.extend(notices::job_dead(&job, error));
-        }
+        let change = self.change_of(&job, claim.0, outcome).await?;
         match self.settle_jobs(vec![change]).await?.remove(0) {
             JobSettled::Done { .. } => {
                 self.inner().jobs.ring();

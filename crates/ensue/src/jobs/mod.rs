@@ -43,8 +43,10 @@ use crate::Ensue;
 use crate::delivery::Deliveries;
 use crate::error::Error;
 use ensue_core::{GroupName, StoreError};
+use ensue_core::store::SharedStore;
 use futures_util::future::poll_immediate;
 use pool::{Pool, Rest, Wires};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -130,7 +132,7 @@ impl JobLoops {
         let worker = format!("{}", bus.inner().member);
         let mut loops = vec![
             tokio::spawn(clock::run(bus.clone())),
-            tokio::spawn(bus.inner().jobs.running.clone().keep(bus.store().clone())),
+            tokio::spawn(bus.inner().jobs.running.clone().keep(renewing(bus.store().clone()))),
         ];
         let pool = (!keys.is_empty()).then(|| {
             loops.push(tokio::spawn(say_served(bus.clone(), keys)));
@@ -183,6 +185,16 @@ impl JobLoops {
 impl Drop for JobLoops {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Asks a store to renew claims.
+fn renewing(
+    store: SharedStore,
+) -> impl Fn(Vec<Held>) -> Pin<Box<dyn Future<Output = Result<Vec<Option<JobRenewed>>, StoreError>> + Send>> + Send {
+    move |held| {
+        let store = store.clone();
+        Box::pin(async move { store.renew_jobs(&held, running::lease()).await })
     }
 }
 
@@ -255,9 +267,13 @@ impl Ensue {
         let answers = self.store().settle_jobs(changes).await?;
         let inner = self.inner();
         for answer in &answers {
-            if let JobSettled::Done { events, jobs, .. } = answer {
+            if let JobSettled::Done { state, events, jobs } = answer {
                 inner.announce(events);
                 inner.jobs_sent(jobs);
+                if *state == JobState::Dead {
+                    // The log has something new about it.
+                    inner.tail.look_now();
+                }
             }
         }
         if waits {

@@ -23,8 +23,8 @@ pub const WORKERS: usize = 16;
 const AHEAD_MAX: usize = 256;
 /// Jobs of which so many were done in this time are short.
 const SHORT: Duration = Duration::from_millis(5);
-/// How often is looked for jobs of which nobody in this process has heard: what others send is heard of with the pulse, what
-/// becomes available otherwise (a lane that another process turned) is found with this.
+/// How often is looked for jobs of which nobody in this process has heard: what becomes available elsewhere is heard of with
+/// the pulse; this is for what nobody has thought of.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// The same, where no other process can write.
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);

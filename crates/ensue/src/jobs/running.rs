@@ -4,8 +4,7 @@
 //! renewed in time by our own clock, or that somebody else has, is told to end, and then ended.
 
 use ensue_core::StoreError;
-use ensue_core::jobs::{Held, JobId};
-use ensue_core::store::SharedStore;
+use ensue_core::jobs::{Held, JobId, JobRenewed};
 use jiff::SignedDuration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,13 +79,17 @@ impl RunningJobs {
         }
     }
 
-    /// Renews all claims, until it is dropped.
-    pub async fn keep(self: Arc<Self>, store: SharedStore) {
+    /// Renews all claims, until it is dropped: `renew` asks the store.
+    pub async fn keep<R, A>(self: Arc<Self>, renew: R)
+    where
+        R: Fn(Vec<Held>) -> A,
+        A: Future<Output = Result<Vec<Option<JobRenewed>>, StoreError>>,
+    {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             // A store that hangs is no reason to let go on what is somebody else's by now.
             let hangs = |_| Err(StoreError::Unavailable("the store does not answer".into()));
-            match tokio::time::timeout(RENEW_WITHIN, self.renew(&store)).await.unwrap_or_else(hangs) {
+            match tokio::time::timeout(RENEW_WITHIN, self.renew(&renew)).await.unwrap_or_else(hangs) {
                 Ok(()) => {}
                 Err(StoreError::Closed) => return,
                 Err(error) => {
@@ -97,13 +100,17 @@ impl RunningJobs {
         }
     }
 
-    async fn renew(&self, store: &SharedStore) -> Result<(), StoreError> {
+    async fn renew<R, A>(&self, renew: &R) -> Result<(), StoreError>
+    where
+        R: Fn(Vec<Held>) -> A,
+        A: Future<Output = Result<Vec<Option<JobRenewed>>, StoreError>>,
+    {
         let held: Vec<Held> = self.lock().keys().copied().collect();
         if held.is_empty() {
             return Ok(());
         }
         let sent = Instant::now();
-        let answers = store.renew_jobs(&held, lease()).await?;
+        let answers = renew(held.clone()).await?;
         let mut lost = Vec::new();
         {
             let mut here = self.lock();
@@ -148,5 +155,73 @@ impl RunningJobs {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Held, Here>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensue_core::Timestamp;
+
+    fn held(number: u64, fence: u64) -> Held {
+        Held { id: JobId::new(Timestamp::UNIX_EPOCH, 0, number), fence }
+    }
+
+    fn renewed(cancel: bool) -> Option<JobRenewed> {
+        Some(JobRenewed { lease_until: Timestamp::UNIX_EPOCH, cancel })
+    }
+
+    /// A job that this process lost, and claimed again while the first attempt was still ending.
+    #[tokio::test(start_paused = true)]
+    async fn two_claims_of_one_job_are_told_apart() {
+        let running = Arc::new(RunningJobs::default());
+        let first = running.add(held(1, 1), Instant::now());
+        let second = running.add(held(1, 2), Instant::now());
+        let answer = |held: &Held| if held.fence == 1 { None } else { renewed(false) };
+        let renew = move |all: Vec<Held>| std::future::ready(Ok(all.iter().map(answer).collect()));
+        let keeping = tokio::spawn(running.clone().keep(renew));
+        let mut lost = first.lost.clone();
+        lost.wait_for(|lost| *lost).await.unwrap();
+        assert!(*first.cancelled.borrow());
+        assert!(!*second.cancelled.borrow() && !*second.lost.borrow(), "the newer claim is this process's");
+        running.remove(held(1, 1));
+        assert!(running.may_start(held(1, 2)) && !running.may_start(held(1, 1)));
+        // Whoever wants the job to end means all of it.
+        let again = running.add(held(1, 3), Instant::now());
+        running.cancel(held(1, 0).id);
+        assert!(*second.cancelled.borrow() && *again.cancelled.borrow());
+        keeping.abort();
+    }
+
+    /// A store that does not answer is no reason to go on with what may be somebody else's.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_store_that_hangs_does_not_renew_is_ended_when_its_lease_has_passed() {
+        let running = Arc::new(RunningJobs::default());
+        let hearing = running.add(held(1, 1), Instant::now());
+        let begun = Instant::now();
+        let keeping = tokio::spawn(running.clone().keep(|_| std::future::pending()));
+        let mut lost = hearing.lost.clone();
+        tokio::time::timeout(LEASE * 4, lost.wait_for(|lost| *lost)).await.expect("it is ended").unwrap();
+        assert!(*hearing.cancelled.borrow() && begun.elapsed() >= LEASE, "not before");
+        assert!(!running.may_start(held(1, 1)));
+        keeping.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_renewed_goes_on_and_hears_that_it_is_to_end() {
+        let running = Arc::new(RunningJobs::default());
+        let hearing = running.add(held(1, 1), Instant::now());
+        let renewals = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = renewals.clone();
+        let renew = move |all: Vec<Held>| {
+            let count = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            std::future::ready(Ok(vec![renewed(count >= 10); all.len()]))
+        };
+        let keeping = tokio::spawn(running.clone().keep(renew));
+        let mut cancelled = hearing.cancelled.clone();
+        cancelled.wait_for(|cancelled| *cancelled).await.unwrap();
+        assert_eq!(renewals.load(std::sync::atomic::Ordering::SeqCst), 11);
+        assert!(!*hearing.lost.borrow() && running.may_start(held(1, 1)), "long after its first lease");
+        keeping.abort();
     }
 }

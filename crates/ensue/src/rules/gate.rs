@@ -38,17 +38,22 @@ pub(crate) struct Inside<'g> {
 impl Gate {
     /// Enters; to be left as soon as the handler's code has had its first turn.
     pub fn enter(&self) -> Inside<'_> {
-        let at = loop {
-            let epoch = self.epoch.load(Ordering::SeqCst);
-            self.inside[epoch % 2].fetch_add(1, Ordering::SeqCst);
-            // Counted in an epoch that has passed, nobody would wait for it.
-            if self.epoch.load(Ordering::SeqCst) == epoch {
-                break epoch % 2;
+        loop {
+            if let Some(inside) = self.enter_at(self.epoch.load(Ordering::SeqCst)) {
+                return inside;
             }
+        }
+    }
+
+    /// Enters in this epoch, if it has not passed meanwhile: who is counted in one that has is waited for by nobody.
+    fn enter_at(&self, epoch: usize) -> Option<Inside<'_>> {
+        self.inside[epoch % 2].fetch_add(1, Ordering::SeqCst);
+        if self.epoch.load(Ordering::SeqCst) != epoch {
             self.inside[epoch % 2].fetch_sub(1, Ordering::SeqCst);
-        };
+            return None;
+        }
         // Read after entering: who puts new rules in place waits for those who may have read the old ones.
-        Inside { gate: self, at, rules: self.rules() }
+        Some(Inside { gate: self, at: epoch % 2, rules: self.rules() })
     }
 
     /// The rules as they are known here.
@@ -136,6 +141,20 @@ mod tests {
         drop(starting);
         put.await.unwrap();
         assert_eq!(*gate.watch().borrow(), 1);
+    }
+
+    /// H17: it read the epoch, and was held up; rules came, and others after them.
+    #[tokio::test]
+    async fn who_comes_too_late_for_its_epoch_enters_the_next() {
+        let gate = Gate::default();
+        let epoch = gate.epoch.load(Ordering::SeqCst);
+        gate.put(paused(1)).await;
+        assert!(gate.enter_at(epoch).is_none(), "nobody would wait for it");
+        let starting = gate.enter();
+        assert_eq!(gate.inside.each_ref().map(|count| count.load(Ordering::SeqCst)).iter().sum::<usize>(), 1);
+        let waits = tokio::time::timeout(LOOK_EVERY * 20, gate.put(RuleSet::new(2, []))).await;
+        assert!(waits.is_err(), "who entered is waited for");
+        drop(starting);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ mod crash;
 mod elsewhere;
 mod freeze;
 mod many;
+mod notices;
 mod pull;
 mod rules;
 mod run;

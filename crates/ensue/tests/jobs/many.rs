@@ -1,14 +1,17 @@
 //! Jobs on Postgres, with several processes: each bus here is a member of its own, as a process is.
 #![cfg(feature = "postgres")]
 
-use crate::support::{LONG, Seen, rule, sent, until, until_state, with};
-use ensue::jobs::{JobOutcome, JobState, Steer};
+use crate::support::{LONG, Seen, at_once, failed, rule, sent, until, until_state, with};
+use ensue::jobs::{JobId, JobOutcome, JobState, Steer};
 use ensue::rules::RuleKind;
 use ensue::{Context, Emit, Ensue, Event, GroupName, JobOptions, NewEvent, Outcome, Running};
-use ensue_conformance::postgres::fresh_schema;
+use ensue_conformance::postgres::{fresh_schema, shared_url};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Much longer than a pulse takes, and less than the pause between two looks at everything.
+const SOON: Duration = Duration::from_secs(20);
 
 async fn node(url: &str, seen: &Seen) -> (Ensue, Running) {
     let bus = Ensue::open(url).await.unwrap();
@@ -93,7 +96,7 @@ async fn a_pause_is_answered_when_no_process_starts_anything_more() {
     asks_running.shutdown(LONG).await.unwrap();
 }
 
-/// What another process sends, delays, brings back and frees is heard of without anybody ringing.
+/// What another process sends and delays is heard of without anybody ringing.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_other_processes_send_is_heard_of() {
     let (url, _) = fresh_schema("heard");
@@ -132,5 +135,122 @@ async fn a_claim_passes_to_another_and_deliveries_are_claimed() {
     assert_eq!(next[0].job.payload.as_str(), "2");
     let told = bus.steer_job(next[0].job.id, Steer::Cancel).await.unwrap();
     assert!(told.cancel_asked && other.renew_claim(next[0].claim, LONG).await.unwrap().cancel);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H13: what another process brings back, or frees, is heard of with the next pulse, and not when everything is looked at again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_other_processes_bring_back_or_free_is_heard_of() {
+    let (url, _) = fresh_schema("freed");
+    let works = Arc::new(AtomicBool::new(false));
+    let bus = Ensue::open(&url).await.unwrap();
+    let handler = with(works.clone(), async |works: Arc<AtomicBool>, job: Event, _: Context| {
+        let is_good = works.load(Ordering::SeqCst) || job.payload.as_str() == "\"good\"";
+        if is_good { Ok(()) } else { failed("broken") }
+    });
+    bus.register_with("work", at_once(1), handler).unwrap();
+    let running = bus.start().await.unwrap();
+    let other = Ensue::open(&url).await.unwrap();
+    let mut dead = Vec::new();
+    for object in [None, Some("brought back"), Some("skipped")] {
+        let emit = |payload: &str| {
+            let emit = Emit::to("work").payload(&payload);
+            object.map_or(emit.clone(), |object| emit.object(object))
+        };
+        let bad = sent(&other, emit("bad")).await;
+        until_state(&other, bad, JobState::Dead).await;
+        let next = sent(&other, emit("good")).await;
+        dead.push((bad, next));
+    }
+    // A worker elsewhere has the first of a lane, and is gone before the others: they wait for it.
+    let keys = vec![GroupName::stored("elsewhere")];
+    for _ in 0..2 {
+        sent(&other, Emit::to("elsewhere").object("o")).await;
+    }
+    other.claim_jobs(keys.clone(), 1, LONG, LONG, "w").await.unwrap();
+    works.store(true, Ordering::SeqCst);
+    let soon = async |what: &str, id: JobId| {
+        let begun = Instant::now();
+        until_state(&other, id, JobState::Succeeded).await;
+        assert!(begun.elapsed() < SOON, "{what}: it ran after {:?}", begun.elapsed());
+    };
+    soon("it is in no lane", dead[0].1).await;
+    other.steer_job(dead[0].0, Steer::Retry).await.unwrap();
+    soon("brought back", dead[0].0).await;
+    other.steer_job(dead[1].0, Steer::Retry).await.unwrap();
+    soon("brought back, of an object", dead[1].0).await;
+    soon("behind what was brought back", dead[1].1).await;
+    other.steer_job(dead[2].0, Steer::Skip).await.unwrap();
+    soon("behind what was skipped", dead[2].1).await;
+
+    // The first of a lane is cancelled while it waits for its next attempt.
+    let later = other.store().now().await.unwrap() + Duration::from_secs(3_600);
+    let first = sent(&other, Emit::to("waits").object("o")).await;
+    let claimed = other.claim_jobs(vec![GroupName::stored("waits")], 1, LONG, LONG, "w").await.unwrap().remove(0);
+    let again = JobOutcome::Failed { error: "no".into(), retry: true, after: Some(Duration::from_secs(3_600)) };
+    other.settle_claim(claimed.claim, again).await.unwrap();
+    let waiting = bus.claim_jobs(vec![GroupName::stored("waits")], 1, LONG, SOON, "here");
+    let behind = sent(&other, Emit::to("waits").object("o")).await;
+    let cancel = async {
+        let job = other.steer_job(first, Steer::Cancel).await.unwrap();
+        assert!(job.not_before.is_some_and(|at| at >= later - Duration::from_secs(1)));
+    };
+    let (claimed, ()) = tokio::join!(waiting, cancel);
+    assert_eq!(claimed.unwrap()[0].job.id, behind);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// A rule that is lifted elsewhere holds here until that is heard of: meanwhile its jobs are not claimed over and over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_claimed_under_a_rule_that_is_not_known_to_be_lifted_is_not_claimed_over_and_over() {
+    const CALM: Duration = Duration::from_millis(100);
+    let (url, _) = fresh_schema("calm");
+    let seen = Seen::default();
+    let (bus, running) = node(&url, &seen).await;
+    let other = Ensue::open(&url).await.unwrap();
+    let pause = rule(RuleKind::Pause, "handler:work");
+    for round in 0..3 {
+        bus.set_rule(pause.clone()).await.unwrap();
+        let begun = Instant::now();
+        other.store().lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+        let id = sent(&bus, Emit::to("work").payload(&1)).await;
+        let job = until_state(&bus, id, JobState::Succeeded).await;
+        let most = begun.elapsed().as_millis() / CALM.as_millis() + 2;
+        assert!(u128::from(job.fence) <= most, "claimed {} times in {:?}, round {round}", job.fence, begun.elapsed());
+        assert_eq!(job.attempts, 1, "H19: what was given back used up no attempt");
+    }
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H17: a process that cannot renew its lease claims nothing that it could not start; when it can again, it first looks at the
+/// rules that were set meanwhile, for which nobody waited for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_a_lease_claims_nothing_and_looks_at_the_rules_before_it_goes_on() {
+    let (url, schema) = fresh_schema("lapsed");
+    let seen = Seen::default();
+    let (bus, running) = node(&url, &seen).await;
+    let other = Ensue::open(&url).await.unwrap();
+    let (holder, connection) = tokio_postgres::connect(&shared_url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    // Its row cannot be written, so its lease passes.
+    holder.batch_execute(&format!("BEGIN; SELECT 1 FROM {schema}.members FOR UPDATE")).await.unwrap();
+    until("its lease has passed", async || other.store().members().await.unwrap().is_empty().then_some(())).await;
+    let free = sent(&bus, Emit::to("work").payload(&1)).await;
+    other.set_rule(rule(RuleKind::Pause, "object:o")).await.unwrap();
+    let paused = sent(&bus, Emit::to("work").object("o").payload(&2)).await;
+    other.set_rule(rule(RuleKind::Pause, "handler:work")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for id in [free, paused] {
+        let job = bus.job(id).await.unwrap().unwrap();
+        assert_eq!((job.fence, job.attempts), (0, 0), "it was claimed by who could not start it");
+    }
+    holder.batch_execute("COMMIT").await.unwrap();
+    until("it lives again", async || (!other.store().members().await.unwrap().is_empty()).then_some(())).await;
+    other.lift_rule(RuleKind::Pause, &rule(RuleKind::Pause, "handler:work").scope, "ann").await.unwrap();
+    until_state(&bus, free, JobState::Succeeded).await;
+    assert_eq!(seen.all(), ["- 1"]);
+    assert_eq!(bus.job(paused).await.unwrap().unwrap().state, JobState::Parked);
+    other.lift_rule(RuleKind::Pause, &rule(RuleKind::Pause, "object:o").scope, "ann").await.unwrap();
+    until_state(&bus, paused, JobState::Succeeded).await;
     running.shutdown(LONG).await.unwrap();
 }

@@ -1,8 +1,8 @@
 //! Workers elsewhere claim jobs, and the deliveries of pull handlers.
 
-use crate::support::{LONG, sent, until};
+use crate::support::{LONG, noting, sent, until, until_state};
 use ensue::jobs::{JobOutcome, JobState};
-use ensue::{Emit, Ensue, GroupName, NewEvent, Retry};
+use ensue::{Emit, Ensue, GroupName, NewEvent, OnExhausted, Retry};
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -76,4 +76,19 @@ async fn a_worker_that_waits_is_woken_by_what_is_sent() {
     until("it is served", async || (!bus.store().job_servers().await.unwrap().is_empty()).then_some(())).await;
     let id = sent(&bus, Emit::to("h")).await;
     assert_eq!(waiting.await.unwrap()[0].job.id, id);
+}
+
+/// A job that dies with its worker frees the next of its object, which a worker of this process takes up at once.
+#[tokio::test]
+async fn behind_a_worker_that_vanished_the_next_of_its_object_runs_at_once() {
+    let bus = Ensue::memory().await.unwrap();
+    let job = || Emit::to("h").object("o").attempts_max(1).on_exhausted(OnExhausted::Skip);
+    let ids = [sent(&bus, job()).await, sent(&bus, job()).await];
+    bus.claim_jobs(key("h"), 1, Duration::from_millis(200), Duration::ZERO, "vanishes").await.unwrap();
+    let seen = noting(&bus, "h");
+    let running = bus.start().await.unwrap();
+    assert_eq!(until_state(&bus, ids[1], JobState::Succeeded).await.attempts, 1);
+    assert_eq!(bus.job(ids[0]).await.unwrap().unwrap().state, JobState::Dead);
+    assert_eq!(seen.all().len(), 1);
+    running.shutdown(LONG).await.unwrap();
 }

@@ -6,7 +6,7 @@ use ensue::rules::{NewRule, RuleKind};
 use ensue::testing::{ManualClock, memory_at};
 use ensue::{Context, Emit, Ensue, Event, NewEvent};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[tokio::test]
@@ -215,5 +215,38 @@ async fn much_that_a_rule_holds_leaves_room_for_the_others() {
     bus.lift_rule(RuleKind::Pause, &object.scope, "ann").await.unwrap();
     bus.lift_rule(RuleKind::Pause, &handler.scope, "ann").await.unwrap();
     until("all have run", async || (seen.all().len() == 3 * 3_001).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H17: who asked for a pause stops waiting for the answer while a handler is about to start. The pause is taken over all the
+/// same, and nobody is told that it holds before that handler has had its first turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_change_of_rules_whose_answer_nobody_waits_for_is_taken_over_whole() {
+    let bus = Ensue::memory().await.unwrap();
+    let (entered, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let first_turn = async |(entered, go): (Arc<AtomicBool>, Arc<AtomicBool>), _: Event, _: Context| {
+        entered.store(true, Ordering::SeqCst);
+        // Without giving way: it is in its first turn until it may go on.
+        while !go.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    bus.register("h", with((entered.clone(), go.clone()), first_turn)).unwrap();
+    let running = bus.start().await.unwrap();
+    sent(&bus, Emit::to("h")).await;
+    until("it is about to start", async || entered.load(Ordering::SeqCst).then_some(())).await;
+    let hasty = tokio::time::timeout(Duration::from_millis(50), bus.set_rule(rule(RuleKind::Pause, "handler:h")));
+    assert!(hasty.await.is_err(), "it is not answered while something may start");
+    let version = bus.store().rules_version().await.unwrap();
+    assert_eq!(version, 1, "the rule is there");
+    let awaited = async || !bus.store().rules_awaited(version).await.unwrap().is_empty();
+    // Longer than the pulse takes, which looks whether the rules are those that were reported.
+    for _ in 0..25 {
+        assert!(awaited().await, "it was reported while something was about to start");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    go.store(true, Ordering::SeqCst);
+    until("it is reported", async || (!awaited().await).then_some(())).await;
     running.shutdown(LONG).await.unwrap();
 }

@@ -110,6 +110,18 @@ struct State {
     /// Somebody did what this process does not know the places of.
     must_be_full: bool,
     leases: Leases,
+    news: News,
+}
+
+/// What was heard of jobs that became available anywhere: a number is drawn for each of them, and seen before it commits.
+#[derive(Debug, Default)]
+struct News {
+    /// The newest number.
+    given: i64,
+    /// Transactions below this one may have drawn it.
+    until: Option<i64>,
+    /// How often there was something to look for.
+    count: u64,
 }
 
 /// What was found of leases. One that is given ends later than the look before it.
@@ -157,6 +169,7 @@ impl Default for Looks {
                 slow: None,
                 must_be_full: false,
                 leases: Leases::default(),
+                news: News::default(),
             }),
         }
     }
@@ -216,6 +229,21 @@ impl Looks {
         }
         // Who has passed is told of again until somebody settles it.
         leases.none_until = none_passed.then_some(at);
+    }
+
+    /// What a pulse says: the newest number, and that all transactions below `xmin` have ended when all that may have drawn it
+    /// are below `xmax`. Answers a count that grows when somebody is to look for jobs: because a number is new, because what it
+    /// was drawn for may have committed only now, or because looks are slow, so that the last one was not at everything.
+    pub fn heard(&self, given: i64, xmin: i64, xmax: i64) -> u64 {
+        let mut state = self.state();
+        let is_slow = state.slow.is_some();
+        let news = &mut state.news;
+        if news.given != given {
+            (news.given, news.until) = (given, Some(xmax));
+        }
+        news.count += u64::from(news.until.is_some() || is_slow);
+        news.until = news.until.filter(|until| xmin < *until);
+        news.count
     }
 
     /// Jobs became available, and nobody knows which.
@@ -468,6 +496,32 @@ mod tests {
         look(&looks, begun, 100, SLOW, &[99, 100]);
         looks.begin(&["a"], later(begun, 300)).end(100, SLOW, &[1], &[10], 10, &[]);
         assert_eq!(look(&looks, later(begun, 301), 100, SLOW, &[]), Some(vec![(FIRST, LAST)]));
+    }
+
+    /// A number is seen before what it was drawn for has committed: that is looked for until it must have.
+    #[test]
+    fn there_is_news_until_all_have_ended_that_may_have_drawn_a_number() {
+        let looks = Looks::default();
+        let mut last = 0;
+        let mut is_news = |given, xmin, xmax| std::mem::replace(&mut last, looks.heard(given, xmin, xmax)) != last;
+        assert!(is_news(1, 50, 50), "the first is");
+        assert!(!is_news(1, 50, 60), "and is looked for once: nothing was under way");
+        assert!(is_news(2, 55, 60));
+        assert!(is_news(2, 59, 70), "59 may have drawn it");
+        assert!(is_news(2, 60, 70), "it has ended by now, and may have committed after the last look");
+        assert!(!is_news(2, 60, 80), "those that began later have drawn nothing");
+        assert!(is_news(3, 60, 80) && is_news(4, 60, 90) && is_news(4, 85, 90) && is_news(4, 90, 90));
+        assert!(!is_news(4, 90, 90));
+    }
+
+    /// While looks are slow the last one may have been behind what somebody brought back.
+    #[test]
+    fn while_looks_are_slow_there_is_always_news() {
+        let (looks, begun) = (Looks::default(), Instant::now());
+        let heard = [(); 2].map(|()| looks.heard(1, 50, 50));
+        assert_eq!(heard[0], heard[1]);
+        look(&looks, begun, 100, SLOW, &[99, 100]);
+        assert!(looks.heard(1, 50, 50) < looks.heard(1, 50, 50));
     }
 
     #[test]

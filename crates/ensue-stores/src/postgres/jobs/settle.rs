@@ -17,7 +17,7 @@ use super::send::{self, enqueued};
 use ensue_core::jobs::lifecycle::{Arrow, after};
 use ensue_core::jobs::{Enqueued, Held, JobChange, JobEnd, JobLine, JobSettled, JobState};
 use ensue_core::text::plain;
-use ensue_core::{Json, StoreError};
+use ensue_core::{Json, StoreError, Timestamp};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -33,6 +33,7 @@ struct Ends<'a> {
     states: Vec<&'static str>,
     asked: Option<Vec<&'static str>>,
     gives_back: Option<Vec<bool>>,
+    lapsed: Option<Vec<bool>>,
     not_before: Option<Vec<Option<Micros>>>,
     errors: Option<Vec<Option<Cow<'a, str>>>>,
     results: Option<Vec<Option<&'a str>>>,
@@ -45,6 +46,11 @@ fn state_after(end: &JobEnd, cancel_asked: bool) -> &'static str {
         // Every end of a running job leads to a state.
         Arrow::Signal | Arrow::LetGo | Arrow::Refused(_) => JobState::Running.as_str(),
     }
+}
+
+/// Does it hold only if the lease has passed?
+fn is_lapsed(end: &JobEnd) -> bool {
+    !end.may_end(Some(Timestamp::MAX), Timestamp::MIN)
 }
 
 impl<'a> Ends<'a> {
@@ -68,6 +74,7 @@ impl<'a> Ends<'a> {
             states: ends().map(|end| state_after(end, false)).collect(),
             asked: (!ends().all(is_done)).then(|| ends().map(|end| state_after(end, true)).collect()),
             gives_back: ends().any(|end| !end.uses_attempt()).then(|| ends().map(|end| !end.uses_attempt()).collect()),
+            lapsed: ends().any(is_lapsed).then(|| ends().map(is_lapsed).collect()),
             not_before: ends()
                 .any(|end| end.not_before().is_some())
                 .then(|| ends().map(|end| end.not_before().map(Micros)).collect()),
@@ -79,9 +86,9 @@ impl<'a> Ends<'a> {
         }
     }
 
-    fn params(&self) -> [&(dyn ToSql + Sync); 9] {
-        let Self { numbers, stamps, fences, states, asked, gives_back, not_before, errors, results } = self;
-        [numbers, stamps, fences, states, asked, gives_back, not_before, errors, results]
+    fn params(&self) -> [&(dyn ToSql + Sync); 10] {
+        let Self { numbers, stamps, fences, states, asked, gives_back, lapsed, not_before, errors, results } = self;
+        [numbers, stamps, fences, states, asked, gives_back, lapsed, not_before, errors, results]
     }
 }
 
@@ -221,14 +228,14 @@ fn bad_jobs(change: &JobChange) -> Option<StoreError> {
     if change.jobs.is_empty() { None } else { send::check(&change.jobs).err() }
 }
 
-/// How many of these go in one commit: all of them, up to one whose job is ended by another before it that may yet be refused,
+/// How many of these go in one commit: all of them, up to one whose job is ended by another before it that may not hold,
 /// or whose refusal depends on what those before it publish.
 fn together(changes: &[JobChange]) -> usize {
     let mut open = HashSet::new();
     let mut is_first = |change: &&JobChange| {
         let key = (change.held.id, change.held.fence);
         let is_behind = open.contains(&key);
-        if !change.events.is_empty() {
+        if !change.events.is_empty() || is_lapsed(&change.end) {
             open.insert(key);
         }
         !is_behind

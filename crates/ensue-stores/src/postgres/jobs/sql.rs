@@ -116,7 +116,7 @@ impl JobsSql {
             enqueue: sql(&function("jobs_enqueue", 18)),
             claim: sql(&function("jobs_claim", 15)),
             renew: sql(&function("jobs_renew", 5)),
-            settle: sql(&function("jobs_settle", 48)),
+            settle: sql(&function("jobs_settle", 49)),
             say: sql(&function("job_say", 9)),
             wake: sql(&function("jobs_wake", 3)),
             steer: sql(&function("jobs_steer", 7)),

@@ -30,6 +30,15 @@ AS $body$
         WHERE r.scope = 'object:' || p_object AND (r.expires_at IS NULL OR r.expires_at > p_now))
 $body$;
 
+-- Jobs have become available that are not new: other processes hear of it as they hear of new ones, by the numbers that
+-- were given out.
+CREATE FUNCTION {schema}.jobs_ring() RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    PERFORM nextval(format('%I.job_numbers', {schema_text})::regclass);
+END
+$body$;
+
 -- Where these jobs stand in the order in which they are taken, as far as they may be.
 CREATE FUNCTION {schema}.jobs_ready(
     p_numbers bigint[], OUT o_handlers text[], OUT o_ranks bigint[], OUT o_turns bigint[]

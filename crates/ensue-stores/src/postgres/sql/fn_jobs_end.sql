@@ -1,16 +1,17 @@
 -- Ends attempts, of jobs that run under these fences; a change without a number is left alone. o_at says which changes were
--- carried out, from 1, and o_states where their jobs stand then; o_ready which jobs became available.
+-- carried out, from 1, and o_states where their jobs stand then; o_ready which jobs became available, o_dead which died.
 --
 -- Arrays are parallel; one is null when all its elements would be.
 --   p_states, p_asked   where it leads, and where if its cancellation was asked for: then it is over in any case
 --   p_gives_back        is the attempt given back?
+--   p_lapsed            does it hold only if the lease has passed? Who has renewed it meanwhile keeps the job
 --   p_laned             null, or whether only those of lanes are ended, or only the others
 
 CREATE FUNCTION {schema}.jobs_end(
     p_now timestamptz, p_call uuid, p_laned boolean,
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_states text[], p_asked text[], p_gives_back boolean[],
-    p_not_before timestamptz[], p_errors text[], p_results text[],
-    OUT o_at int[], OUT o_states text[], OUT o_ready bigint[]
+    p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[],
+    OUT o_at int[], OUT o_states text[], OUT o_ready bigint[], OUT o_dead bigint[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -37,34 +38,40 @@ BEGIN
                 ELSE {schema}.job_kept(j.error_attempts, j.attempts) END,
             error_times = CASE WHEN c.error IS NULL THEN j.error_times ELSE {schema}.job_kept(j.error_times, p_now) END,
             error_texts = CASE WHEN c.error IS NULL THEN j.error_texts ELSE {schema}.job_kept(j.error_texts, c.error) END
-        FROM unnest(p_numbers, p_stamps, p_fences, p_states, p_asked, p_gives_back, p_not_before, p_errors, p_results)
-            WITH ORDINALITY c(number, stamp, fence, state, asked, gives_back, not_before, error, result, n)
+        FROM unnest(p_numbers, p_stamps, p_fences, p_states, p_asked, p_gives_back, p_lapsed, p_not_before, p_errors, p_results)
+            WITH ORDINALITY c(number, stamp, fence, state, asked, gives_back, lapsed, not_before, error, result, n)
         WHERE (p_laned IS NULL OR p_laned = (j.ordered AND j.object IS NOT NULL)) AND j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence AND coalesce(j.state, '') = 'running'
+            AND (c.lapsed IS NOT TRUE OR j.lease_until <= p_now)
         RETURNING c.n::int AS n, c.error, j.number, j.handler, j.object, j.ordered AND j.object IS NOT NULL AS laned,
             j.state, j.on_exhausted
     )
     SELECT array_agg(e.n), array_agg(e.state), array_agg(e.number) FILTER (WHERE e.state = 'available'),
+        array_agg(e.number) FILTER (WHERE e.state = 'dead'),
         array_agg(e.number) FILTER (WHERE e.state = 'parked' AND NOT e.laned),
         array_agg(e.handler) FILTER (WHERE e.laned), array_agg(e.object) FILTER (WHERE e.laned),
         array_agg(e.handler) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object'),
         array_agg(e.object) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object'),
         array_agg(e.error) FILTER (WHERE e.laned AND e.state = 'dead' AND e.on_exhausted = 'dead_letter_object')
-    INTO o_at, o_states, o_ready, v_loose, v_handlers, v_objects, v_dead_handlers, v_dead_objects, v_dead_errors
+    INTO o_at, o_states, o_ready, o_dead, v_loose, v_handlers, v_objects, v_dead_handlers, v_dead_objects, v_dead_errors
     FROM ended e;
     IF v_dead_handlers IS NOT NULL THEN
         -- A claim may be taking one of them: that one is at work then.
         PERFORM 1 FROM {schema}.jobs j JOIN unnest(v_dead_handlers, v_dead_objects) d(handler, object)
             ON j.handler = d.handler AND j.object = d.object
         WHERE j.ordered AND j.object IS NOT NULL AND j.state = 'available' ORDER BY j.number FOR UPDATE OF j;
-        UPDATE {schema}.jobs j
-        SET state = 'dead', turn = NULL, finished_at = p_now, lease_until = NULL,
-            error_attempts = {schema}.job_kept(j.error_attempts, j.attempts),
-            error_times = {schema}.job_kept(j.error_times, p_now),
-            error_texts = {schema}.job_kept(j.error_texts, 'a job before it of its object died: ' || coalesce(d.error, ''))
-        FROM unnest(v_dead_handlers, v_dead_objects, v_dead_errors) d(handler, object, error)
-        WHERE j.handler = d.handler AND j.object = d.object
-            AND j.ordered AND j.object IS NOT NULL AND j.turn IS NOT NULL
-            AND j.state IN ('parked', 'scheduled', 'retrying', 'available');
+        WITH buried AS (
+            UPDATE {schema}.jobs j
+            SET state = 'dead', turn = NULL, finished_at = p_now, lease_until = NULL,
+                error_attempts = {schema}.job_kept(j.error_attempts, j.attempts),
+                error_times = {schema}.job_kept(j.error_times, p_now),
+                error_texts = {schema}.job_kept(j.error_texts, '{died_with}' || coalesce(d.error, ''))
+            FROM unnest(v_dead_handlers, v_dead_objects, v_dead_errors) d(handler, object, error)
+            WHERE j.handler = d.handler AND j.object = d.object
+                AND j.ordered AND j.object IS NOT NULL AND j.turn IS NOT NULL
+                AND j.state IN ('parked', 'scheduled', 'retrying', 'available')
+            RETURNING j.number
+        )
+        SELECT o_dead || array_agg(b.number) INTO o_dead FROM buried b;
     END IF;
     IF v_loose IS NOT NULL OR v_handlers IS NOT NULL THEN
         o_ready := o_ready || {schema}.jobs_go_on(p_now, v_loose, v_handlers, v_objects);
@@ -74,5 +81,37 @@ BEGIN
                 ORDER BY a.i);
         END IF;
     END IF;
+END
+$body$;
+
+-- Tells of jobs that have died: `jobs::notices::job_dead`, carried out. Answers where the log ends then, if anything was told.
+CREATE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_payloads text[];
+    v_objects text[];
+    v_all int[];
+BEGIN
+    SELECT array_agg(d.payload ORDER BY d.number), array_agg(d.object ORDER BY d.number) INTO v_payloads, v_objects
+    FROM (
+        SELECT j.number, j.object, json_build_object(
+            'job', (lpad(to_hex(j.stamp >> 12), 12, '0') || '7' || lpad(to_hex(j.stamp & 4095), 3, '0')
+                || to_hex(j.number | {rank_min}))::uuid,
+            'handler', j.handler, 'object', j.object, 'attempts', j.attempts,
+            'error', coalesce(j.error_texts[cardinality(j.error_texts)], ''), 'event', j.event_seq)::text AS payload
+        FROM {schema}.jobs j
+        WHERE j.number = ANY (p_dead)
+            AND (j.event_topic = '{reserved}' OR starts_with(j.event_topic, '{reserved}.')) IS NOT TRUE
+    ) d;
+    IF v_payloads IS NULL THEN
+        RETURN NULL;
+    END IF;
+    v_all := ARRAY(SELECT generate_series(1, cardinality(v_payloads)));
+    RETURN (SELECT a.o_tail FROM {schema}.settle_append(
+        p_now, p_hint, v_all, v_all, 
+        -- As ids are stored: their chance without their time.
+        ARRAY(SELECT ('0000000000000' || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid FROM unnest(v_all)),
+        array_fill('{job_dead}'::text, ARRAY[cardinality(v_all)]), v_payloads, NULL, NULL, NULL, v_objects, NULL, NULL, NULL) a);
 END
 $body$;

@@ -21,6 +21,8 @@ DECLARE
     v_handlers text[];
     v_objects text[];
 BEGIN
+    -- Before the first number is drawn: who hears of the number knows then which transactions it may have to wait for.
+    PERFORM pg_current_xact_id();
     IF p_wanted IS NULL AND p_objects IS NULL AND p_keys IS NULL THEN
         WITH made AS (
             INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, event_seq, event_prev, event_id,

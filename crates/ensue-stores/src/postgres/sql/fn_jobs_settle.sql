@@ -1,6 +1,6 @@
 -- Writes how attempts ended, with what they said, published and sent, in one round trip and one commit. For each change
 -- o_states says 'done', 'lost', 'key' or 'invalid'; of all but the first nothing is written. o_job_states says where its job
--- stands, o_ready_… what became available and where.
+-- stands, o_ready_… what became available and where. Of who died is told in the log, behind what is published.
 --
 --   p_lock    null if there is nothing but ends: then a call that is sent again finds its mark in the rows. Else a lock of
 --             the call's own; what it was answered is kept
@@ -9,7 +9,7 @@
 CREATE FUNCTION {schema}.jobs_settle(
     p_now timestamptz, p_hint bigint, p_call uuid, p_lock bigint, p_again boolean, p_steps boolean,
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_ends text[], p_asked text[], p_gives_back boolean[],
-    p_not_before timestamptz[], p_errors text[], p_results text[], p_waves int[],
+    p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[], p_waves int[],
     p_line_changes int[], p_line_attempts int[], p_line_at timestamptz[], p_line_levels text[], p_line_messages text[],
     p_event_changes int[], p_id_parts uuid[], p_topics text[], p_event_payloads text[], p_event_metadata text[],
     p_occurred_at timestamptz[], p_to uuid[], p_event_objects text[], p_event_keys text[], p_fingerprints bytea[],
@@ -35,6 +35,7 @@ DECLARE
     v_ended record;
     v_made record;
     v_ready bigint[];
+    v_dead bigint[];
     v_first int[]; -- what was ended before, and where it led
     v_first_states text[];
 BEGIN
@@ -68,15 +69,19 @@ BEGIN
             SELECT array_agg(e.n::int), array_fill('succeeded'::text, ARRAY[count(*)::int]) INTO v_first, v_first_states
             FROM ended e;
         ELSE
-            SELECT e.o_at, e.o_states, e.o_ready INTO v_first, v_first_states, v_ready
+            SELECT e.o_at, e.o_states, e.o_ready, e.o_dead INTO v_first, v_first_states, v_ready, v_dead
             FROM {schema}.jobs_end(v_now, p_call, false, p_numbers, p_stamps, p_fences, p_ends, p_asked, p_gives_back,
-                p_not_before, p_errors, p_results) e;
+                p_lapsed, p_not_before, p_errors, p_results) e;
         END IF;
         IF v_first = ARRAY(SELECT generate_series(1, v_count)) THEN
             o_states := array_fill('done'::text, ARRAY[v_count]);
             o_job_states := v_first_states;
             IF v_ready IS NOT NULL THEN
                 SELECT * INTO o_ready_handlers, o_ready_ranks, o_ready_turns FROM {schema}.jobs_ready(v_ready);
+                PERFORM {schema}.jobs_ring();
+            END IF;
+            IF v_dead IS NOT NULL THEN
+                o_tail := {schema}.jobs_tell(p_now, p_hint, v_dead);
             END IF;
             RETURN;
         END IF;
@@ -112,9 +117,10 @@ BEGIN
         v_todo := p_numbers;
     ELSE
         SELECT array_agg(CASE WHEN j.number IS NULL THEN 'lost' ELSE 'done' END ORDER BY c.n) INTO o_states
-        FROM unnest(p_numbers, p_stamps, p_fences) WITH ORDINALITY c(number, stamp, fence, n)
+        FROM unnest(p_numbers, p_stamps, p_fences, p_lapsed) WITH ORDINALITY c(number, stamp, fence, lapsed, n)
         LEFT JOIN {schema}.jobs j
-            ON j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence AND coalesce(j.state, '') = 'running';
+            ON j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence AND coalesce(j.state, '') = 'running'
+            AND (c.lapsed IS NOT TRUE OR j.lease_until <= v_now);
         IF p_event_changes IS NOT NULL THEN
             SELECT * INTO o_states, o_reasons, o_tail, o_recorded_at, o_seqs, o_prevs, o_ids, o_conflicts
             FROM {schema}.settle_events(
@@ -133,12 +139,13 @@ BEGIN
             CASE WHEN p_steps THEN ARRAY(
                 SELECT CASE WHEN c.n = v_step THEN c.number END FROM unnest(v_todo) WITH ORDINALITY c(number, n) ORDER BY c.n)
             ELSE v_todo END,
-            p_stamps, p_fences, p_ends, p_asked, p_gives_back, p_not_before, p_errors, p_results);
+            p_stamps, p_fences, p_ends, p_asked, p_gives_back, p_lapsed, p_not_before, p_errors, p_results);
         FOR i IN 1 .. coalesce(cardinality(v_ended.o_at), 0) LOOP
             o_states[v_ended.o_at[i]] := 'done';
             o_job_states[v_ended.o_at[i]] := v_ended.o_states[i];
         END LOOP;
         v_ready := v_ready || v_ended.o_ready;
+        v_dead := v_dead || v_ended.o_dead;
         IF p_job_changes IS NOT NULL THEN
             SELECT * INTO v_made FROM {schema}.jobs_insert(
                 v_now,
@@ -180,8 +187,12 @@ BEGIN
             ON j.number = c.number AND j.stamp = c.stamp AND j.fence = c.fence AND j.call = p_call AND j.state <> 'running';
         PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
     END IF;
-    IF v_ready IS NOT NULL THEN
+    IF cardinality(v_ready) > 0 THEN
         SELECT * INTO o_ready_handlers, o_ready_ranks, o_ready_turns FROM {schema}.jobs_ready(v_ready);
+        PERFORM {schema}.jobs_ring();
+    END IF;
+    IF v_dead IS NOT NULL THEN
+        o_tail := coalesce({schema}.jobs_tell(p_now, greatest(p_hint, o_tail), v_dead), o_tail);
     END IF;
     IF p_lock IS NOT NULL THEN
         INSERT INTO {schema}.job_calls

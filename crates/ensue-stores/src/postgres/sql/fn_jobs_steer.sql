@@ -12,6 +12,7 @@ DECLARE
     v_now timestamptz;
     v_job {schema}.jobs;
     v_to text;
+    v_ready bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared({lock_rules});
     PERFORM 1 FROM {schema}.jobs j
@@ -71,11 +72,16 @@ BEGIN
                 WHERE j.number = v_job.number;
         END CASE;
         IF o_what = 'done' AND v_job.object IS NOT NULL THEN
-            PERFORM {schema}.jobs_go_on(
+            v_ready := v_ready || {schema}.jobs_go_on(
                 v_now, CASE WHEN NOT v_job.ordered AND v_to = 'available' THEN ARRAY[v_job.number] END,
                 CASE WHEN v_job.ordered THEN ARRAY[v_job.handler] END, ARRAY[v_job.object]);
+        ELSIF o_what = 'done' AND v_to = 'available' THEN
+            v_ready := v_ready || v_job.number;
         END IF;
         RETURN QUERY SELECT o_what, {job_j} FROM {schema}.jobs j WHERE j.number = v_job.number;
     END LOOP;
+    IF cardinality(v_ready) > 0 THEN
+        PERFORM {schema}.jobs_ring();
+    END IF;
 END
 $body$;

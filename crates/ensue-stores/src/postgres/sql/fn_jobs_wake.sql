@@ -40,6 +40,7 @@ BEGIN
             WHERE j.number = ANY (v_due) AND coalesce(j.state, '') IN ('scheduled', 'retrying') AND j.not_before <= v_now
             ORDER BY j.not_before, j.number);
         o_count := cardinality(v_due);
+        -- A number is drawn for each, also where it has a turn: so other processes hear of it.
         WITH woken AS (
             UPDATE {schema}.jobs j
             SET state = CASE WHEN j.object IS NULL THEN 'available' ELSE 'parked' END, turn = coalesce(j.turn, d.turn)

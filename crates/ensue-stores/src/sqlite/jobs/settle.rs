@@ -7,12 +7,13 @@ use super::super::append;
 use super::super::groups::place;
 use super::super::writer::Changing;
 use super::lane;
-use super::row::{job, job_columns, job_of};
+use super::row::{job, job_columns, job_of, numbered};
 use super::send;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOB_LINES_MAX;
+use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{self, Arrow};
-use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob};
+use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob, notices};
 use ensue_core::{Json, StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
@@ -21,10 +22,33 @@ pub(in super::super) fn settle(
     changes: &[JobChange],
 ) -> Result<Vec<JobSettled>, StoreError> {
     let now = changing.now();
-    changes.iter().map(|change| one(changing, change, now)).collect()
+    let mut dead = Vec::new();
+    let answers = changes.iter().map(|change| one(changing, change, now, &mut dead)).collect::<Result<_, _>>()?;
+    tell(changing, dead)?;
+    Ok(answers)
 }
 
-fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Result<JobSettled, StoreError> {
+/// Publishes what is told of jobs that have died.
+fn tell(changing: &mut Changing<'_>, mut dead: Vec<JobNumber>) -> Result<(), StoreError> {
+    dead.sort_unstable();
+    let mut told = Vec::new();
+    for number in dead {
+        let job = changing.sql(|connection| numbered(connection, number))?;
+        told.extend(job.as_ref().and_then(notices::job_dead));
+    }
+    if !told.is_empty() {
+        changing.append(&told)?;
+    }
+    Ok(())
+}
+
+/// Makes one change; who dies by it is added to `dead`.
+fn one(
+    changing: &mut Changing<'_>,
+    change: &JobChange,
+    now: Timestamp,
+    dead: &mut Vec<JobNumber>,
+) -> Result<JobSettled, StoreError> {
     let sends_nothing = change.events.is_empty() && change.jobs.is_empty();
     if change.end == JobEnd::Succeeded
         && sends_nothing
@@ -32,24 +56,35 @@ fn one(changing: &mut Changing<'_>, change: &JobChange, now: Timestamp) -> Resul
     {
         return Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() });
     }
-    let Some(job) = changing.sql(|connection| running(connection, change.held))? else {
+    let job = changing.sql(|connection| running(connection, change.held))?;
+    let Some(job) = job.filter(|job| change.end.may_end(job.lease_until, now)) else {
         return Ok(JobSettled::LeaseLost);
     };
-    if change.events.is_empty() && change.jobs.is_empty() {
-        let state = changing.sql(|connection| write(connection, &job, change, now))?;
+    if sends_nothing {
+        let state = changing.sql(|connection| write(connection, &job, change, now, dead))?;
         return Ok(JobSettled::Done { state, events: Vec::new(), jobs: Vec::new() });
     }
     if let Err(refusal) = change.jobs.iter().try_for_each(NewJob::check) {
         return Ok(JobSettled::Refused(refusal.into()));
     }
-    let settled = changing.apart(append::is_of_the_entries, |changing| publish(changing, &job, change, now))?;
-    Ok(settled.unwrap_or_else(JobSettled::Refused))
+    let dead_before = dead.len();
+    let settled = changing.apart(append::is_of_the_entries, |changing| publish(changing, &job, change, now, dead))?;
+    Ok(settled.unwrap_or_else(|refusal| {
+        dead.truncate(dead_before);
+        JobSettled::Refused(refusal)
+    }))
 }
 
 /// Writes an end, with what was said.
-fn write(connection: &Connection, job: &Job, change: &JobChange, now: Timestamp) -> rusqlite::Result<JobState> {
+fn write(
+    connection: &Connection,
+    job: &Job,
+    change: &JobChange,
+    now: Timestamp,
+    dead: &mut Vec<JobNumber>,
+) -> rusqlite::Result<JobState> {
     say(connection, job.id.number(), &change.lines)?;
-    end(connection, job, &change.end, change.result.as_ref(), now)
+    end(connection, job, &change.end, change.result.as_ref(), now, dead)
 }
 
 /// The same, with what it publishes and sends. It is over before its jobs are made: they may have its key, and its lane.
@@ -58,9 +93,10 @@ fn publish(
     job: &Job,
     change: &JobChange,
     now: Timestamp,
+    dead: &mut Vec<JobNumber>,
 ) -> Result<JobSettled, StoreError> {
     let events = if change.events.is_empty() { Vec::new() } else { changing.append(&change.events)? };
-    let state = changing.sql(|connection| write(connection, job, change, now))?;
+    let state = changing.sql(|connection| write(connection, job, change, now, dead))?;
     let jobs = if change.jobs.is_empty() { Vec::new() } else { send::enqueue(changing, &change.jobs)? };
     Ok(JobSettled::Done { state, events, jobs })
 }
@@ -107,6 +143,7 @@ fn end(
     end: &JobEnd,
     result: Option<&Json>,
     now: Timestamp,
+    dead: &mut Vec<JobNumber>,
 ) -> rusqlite::Result<JobState> {
     let Arrow::To(state) = lifecycle::after(job.state, end.input(job.cancel_asked)) else { return Ok(job.state) };
     let attempts = if end.uses_attempt() { job.attempts } else { job.attempts.saturating_sub(1) };
@@ -131,21 +168,26 @@ fn end(
             keeps_turn,
             result.filter(|_| state == JobState::Succeeded).map(Json::as_str),
         ])?;
+    if state == JobState::Dead {
+        dead.push(job.id.number());
+    }
     match state {
         // It may run at once, if it is still the first of its lane.
         JobState::Available => {
             let turn = job.turn.unwrap_or_else(|| job.id.number());
             return lane::let_run(connection, job, turn, now);
         }
-        JobState::Dead if job.on_exhausted == OnExhausted::DeadLetterObject => bury_lane(connection, job, now)?,
+        JobState::Dead if job.on_exhausted == OnExhausted::DeadLetterObject => {
+            dead.extend(bury_lane(connection, job, end.error().unwrap_or_default(), now)?);
+        }
         _ => lane::turn_lane_of(connection, job, now)?,
     }
     Ok(state)
 }
 
-/// The death of a job is that of all that wait in its lane.
-fn bury_lane(connection: &Connection, dead: &Job, now: Timestamp) -> rusqlite::Result<()> {
-    let Some(object) = dead.object.as_ref().filter(|_| dead.ordered) else { return Ok(()) };
+/// The death of a job is that of all that wait in its lane; answers who they were.
+fn bury_lane(connection: &Connection, dead: &Job, error: &str, now: Timestamp) -> rusqlite::Result<Vec<JobNumber>> {
+    let Some(object) = dead.object.as_ref().filter(|_| dead.ordered) else { return Ok(Vec::new()) };
     let waiting: Vec<Job> = connection
         .prepare_cached(concat!(
             "SELECT ",
@@ -155,15 +197,15 @@ fn bury_lane(connection: &Connection, dead: &Job, now: Timestamp) -> rusqlite::R
         ))?
         .query_map(params![object.as_str(), dead.handler.as_str()], job_of)?
         .collect::<rusqlite::Result<_>>()?;
-    let error = format!("a job before it of its object died: {}", dead.id);
+    let error = died_with(error);
     let mut bury = connection.prepare_cached(
         "UPDATE ensue_jobs SET state = 'dead', turn = NULL, finished_at = ?2, errors = ?3 WHERE number = ?1",
     )?;
-    for job in waiting {
+    for job in &waiting {
         let one = JobError { attempt: job.attempts, at: now, error: error.clone() };
         bury.execute(params![place(job.id.number()), now.as_microsecond(), errors_with(&job.errors, Some(one))])?;
     }
-    Ok(())
+    Ok(waiting.iter().map(|job| job.id.number()).collect())
 }
 
 /// Writes what a running job says, if it is this one's.
