@@ -207,7 +207,9 @@ impl Pool {
     /// Claims what can be run; was there any?
     async fn claim(&mut self) -> Result<bool, StoreError> {
         let workers = self.bus.inner().jobs.workers();
-        let taken = self.running.len() + self.queue.len();
+        // What waits for others of its own handler takes no room from the rest.
+        let may_start = |(job, _): &&(Job, super::running::Hearing)| !self.is_full(&job.handler, workers);
+        let taken = self.running.len() + self.queue.iter().filter(may_start).count();
         let limit = (workers + self.ahead).saturating_sub(taken).min(JOBS_MAX);
         let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
         if !self.deliveries.may_start() {
@@ -239,10 +241,23 @@ impl Pool {
     fn free_handlers(&self, workers: usize) -> impl Iterator<Item = (GroupName, usize)> {
         let ahead = self.ahead;
         self.keys.iter().filter_map(move |key| {
-            let most = self.served.get(key)?.options.concurrency.unwrap_or(workers) + ahead;
+            let most = self.most_of(key, workers) + ahead;
             let busy = self.busy.get(key).copied().unwrap_or(0);
             (busy < most).then(|| (key.clone(), most - busy))
         })
+    }
+
+    /// How many jobs of a handler run at once. Where there are several handlers, one that says nothing of it leaves a quarter
+    /// of the workers to the others: it may be slow, or stuck (H27).
+    fn most_of(&self, handler: &GroupName, workers: usize) -> usize {
+        let said = self.served.get(handler).and_then(|served| served.options.concurrency);
+        let spared = if self.keys.len() > 1 { (workers / 4).max(1) } else { 0 };
+        said.unwrap_or((workers - spared.min(workers)).max(1))
+    }
+
+    /// Do as many jobs of a handler run as may?
+    fn is_full(&self, handler: &GroupName, workers: usize) -> bool {
+        self.at_work.get(handler).copied().unwrap_or(0) >= self.most_of(handler, workers)
     }
 
     /// Starts what is queued, as far as there are workers.
@@ -253,8 +268,7 @@ impl Pool {
         while self.running.len() < workers {
             let Some((job, hearing)) = self.queue.pop_front() else { break };
             let Some(served) = self.served.get(&job.handler).cloned() else { continue };
-            let most = served.options.concurrency.unwrap_or(workers);
-            if self.at_work.get(&job.handler).copied().unwrap_or(0) >= most {
+            if self.is_full(&job.handler, workers) {
                 waiting.push_back((job, hearing));
                 continue;
             }

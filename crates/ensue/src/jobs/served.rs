@@ -14,7 +14,8 @@ pub struct JobOptions {
     pub retry: Retry,
     /// An attempt that takes longer is ended and has failed; there is no limit unless told.
     pub timeout: Option<Duration>,
-    /// How many run at once in this process; as many as the pool has workers, unless told.
+    /// How many run at once in this process; unless told, as many as the pool has workers, or three quarters of them where it
+    /// runs jobs of other handlers, too.
     pub concurrency: Option<usize>,
     /// What happens to the other jobs of its object when one has died.
     pub on_exhausted: OnExhausted,

@@ -1,9 +1,9 @@
 //! What fails is tried again, in its object's order, and in the end it is held or given up where somebody sees it.
 
-use crate::support::{LONG, Seen, event, name, stuck};
+use crate::support::{LONG, Seen, event, name, stuck, until};
 use ensue::positions::{Ask, LaneQuery};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Ensue, Event, HandlerError, OnExhausted, Outcome, Retry};
+use ensue::{Context, Ensue, Event, HandlerError, OnExhausted, Outcome, Retry, Timestamp};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -179,6 +179,36 @@ async fn that_an_object_is_held_is_told_in_the_log() {
     assert_eq!((told.topic.as_str(), told.object.unwrap().as_str()), ("ensue.object.held", "x"));
     for part in ["\"handler\":\"a.h\"", "\"event\":1", "broken"] {
         assert!(told.payload.as_str().contains(part), "{}", told.payload.as_str());
+    }
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H26: events that fail together are tried again at times that are spread over the whole delay.
+#[tokio::test]
+async fn deliveries_that_fail_together_come_back_apart() {
+    const EVENTS: usize = 1_000;
+    let delay = Duration::from_secs(3_600);
+    let bus = Ensue::memory().await.unwrap();
+    bus.on("a")
+        .named("h")
+        .retry(Retry::attempts(2).first(delay).max(delay))
+        .handle(async |_: Event, _: Context| Err::<(), _>(HandlerError::failed("the relay is down")))
+        .unwrap();
+    let running = bus.start().await.unwrap();
+    let begun = Timestamp::now();
+    bus.publish_all((0..EVENTS).map(|n| event("a", &format!("o{n}"))).collect()).await.unwrap();
+    let lanes = async || {
+        let of_all = LaneQuery::Slots { group: name("a.h"), slots: vec![0], after: None };
+        bus.store().lanes(of_all, EVENTS).await.unwrap()
+    };
+    until("all have failed", async || lanes().await.len() == EVENTS).await;
+    let times: Vec<Timestamp> = lanes().await.into_iter().filter_map(|row| row.lane.not_before).collect();
+    for quarter in 0..4 {
+        let part = delay.as_secs_f64() / 4.0;
+        let is_in = |at: &&Timestamp| (at.duration_since(begun).as_secs_f64() / part).floor() as usize == quarter;
+        let count = times.iter().filter(is_in).count();
+        // A quarter of them each, by chance: fourteen in a thousand more or less.
+        assert!((150..350).contains(&count), "{count} come back in the quarter {quarter} of their delay");
     }
     running.shutdown(LONG).await.unwrap();
 }

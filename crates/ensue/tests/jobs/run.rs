@@ -1,9 +1,11 @@
 //! A job that was sent is run by its handler, and what becomes of it is known.
 
 use crate::support::{LONG, Seen, at_once, failed, noting, sent, until, until_state, with};
-use ensue::jobs::JobState;
+use ensue::jobs::{Job, JobOutcome, JobQuery, JobState};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Emit, Ensue, Event, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome};
+use ensue::{
+    Context, Emit, Ensue, Event, GroupName, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Retry, Timestamp,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -336,5 +338,96 @@ async fn a_job_is_claimed_in_the_commit_that_stores_it() {
     }
     assert_eq!(states.last(), Some(&JobState::Running), "{states:?}");
     until("their ends", async || (seen.all().len() == states.len()).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H26: jobs that fail together are tried again at times that are spread over the whole delay.
+#[tokio::test]
+async fn jobs_that_fail_together_come_back_apart() {
+    const JOBS: usize = 1_000;
+    let delay = Duration::from_secs(3_600);
+    let bus = Ensue::memory().await.unwrap();
+    let options = JobOptions { retry: Retry::attempts(2).first(delay).max(delay), ..JobOptions::default() };
+    bus.register_with("h", options, async |_: Event, _: Context| failed::<()>("the relay is down")).unwrap();
+    let running = bus.start().await.unwrap();
+    bus.emit_all((0..JOBS).map(|n| Emit::to("h").payload(&n)).collect()).await.unwrap();
+    // Workers elsewhere fail as well.
+    let elsewhere = vec![GroupName::stored("elsewhere")];
+    bus.emit_all((0..100).map(|n| Emit::to("elsewhere").payload(&n)).collect()).await.unwrap();
+    for claimed in bus.claim_jobs(elsewhere, 100, LONG, LONG, "w").await.unwrap() {
+        let failed = JobOutcome::Failed { error: "down".into(), retry: true, after: None };
+        bus.settle_claim(claimed.claim, failed).await.unwrap();
+    }
+    let query = |handler: &str| JobQuery { handler: Some(GroupName::stored(handler)), ..JobQuery::default() };
+    let failed_once = async |handler: &str, count: usize| {
+        until("all have failed", async || {
+            let jobs = bus.jobs(query(handler), JOBS).await.unwrap().jobs;
+            (jobs.iter().filter(|job| !job.errors.is_empty()).count() == count).then_some(jobs)
+        })
+        .await
+    };
+    let waits = |job: &Job| job.not_before.unwrap().duration_since(job.errors[0].at).as_secs_f64();
+    let all: Vec<f64> = failed_once("h", JOBS).await.iter().map(waits).collect();
+    for quarter in 0..4 {
+        let part = delay.as_secs_f64() / 4.0;
+        let count = all.iter().filter(|wait| (**wait / part).floor() as usize == quarter).count();
+        // A quarter of them each, by chance: fourteen in a thousand more or less.
+        assert!((150..350).contains(&count), "{count} come back in the quarter {quarter} of their delay");
+    }
+    let all: Vec<f64> = failed_once("elsewhere", 100).await.iter().map(waits).collect();
+    let distinct: std::collections::HashSet<u64> = all.iter().map(|wait| (wait * 1_000.0) as u64).collect();
+    assert!(distinct.len() > 50, "{distinct:?}");
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H27: a handler whose jobs are all stuck leaves workers to the others, and what it has claimed takes nobody's room.
+#[tokio::test]
+async fn a_stuck_handler_leaves_workers_to_the_others() {
+    let bus = Ensue::memory().await.unwrap();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let stuck = with(gate.clone(), async |gate: Arc<tokio::sync::Semaphore>, job: Event, _: Context| {
+        // Short ones come first, so that many are claimed ahead.
+        if job.payload.as_str() == "\"stuck\"" {
+            gate.acquire().await?.forget();
+        }
+        Ok(())
+    });
+    bus.register("stuck", stuck).unwrap();
+    let seen = noting(&bus, "quick");
+    let running = bus.start().await.unwrap();
+    bus.emit_all((0..500).map(|_| Emit::to("stuck").payload(&"short")).collect()).await.unwrap();
+    let sent = bus.emit_all((0..500).map(|_| Emit::to("stuck").payload(&"stuck")).collect()).await.unwrap();
+    until("they are stuck", async || {
+        let counts = bus.store().job_counts().await.unwrap();
+        let running = counts.iter().find(|count| count.state == JobState::Running).map_or(0, |count| count.count);
+        (running >= 10).then_some(())
+    })
+    .await;
+    for n in 0..50 {
+        let id = bus.emit(Emit::to("quick").payload(&n)).await.unwrap().id;
+        until_state(&bus, id, JobState::Succeeded).await;
+    }
+    assert_eq!(seen.all().len(), 50);
+    gate.add_permits(500);
+    for job in sent {
+        until_state(&bus, job.id, JobState::Succeeded).await;
+    }
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H18: whatever is cut off and run again is known by the same id, so that a receiver can tell.
+#[tokio::test]
+async fn each_attempt_at_a_job_has_the_same_id_and_a_higher_fence() {
+    let bus = Ensue::memory().await.unwrap();
+    let seen = Seen::default();
+    let note = async |seen: Seen, job: Event, cx: Context| {
+        seen.add(format!("{} {}", job.id.0, cx.fence()));
+        if cx.attempt() < 3 { failed("cut off") } else { Ok(()) }
+    };
+    bus.register_with("h", at_once(3), with(seen.clone(), note)).unwrap();
+    let running = bus.start().await.unwrap();
+    let id = sent(&bus, Emit::to("h")).await;
+    until_state(&bus, id, JobState::Succeeded).await;
+    assert_eq!(seen.all(), [1, 2, 3].map(|fence| format!("{id} {fence}")));
     running.shutdown(LONG).await.unwrap();
 }
