@@ -156,6 +156,7 @@ fn table(settings: &Settings) -> String {
         ("listen", settings.listen.clone(), by(said_by.listen, "--listen", "ENSUE_LISTEN")),
         ("access", access, access_by),
         ("keeps", settings.keeps(), kept_by),
+        ("jobs", format!("at most {}", settings.workers), by(said_by.workers, "--workers", "ENSUE_WORKERS")),
     ];
     let verdict = match &file {
         Some(file) => format!("{file}: ok"),

@@ -42,6 +42,9 @@ pub struct SettingsArgs {
     /// How long to wait for handlers that run when told to stop [default: 30s]
     #[arg(long, env = "ENSUE_DRAIN_MAX", value_name = "SPAN")]
     drain_max: Option<Span>,
+    /// How many jobs run at once [default: 16]
+    #[arg(long, env = "ENSUE_WORKERS", value_name = "N")]
+    workers: Option<usize>,
     /// Keep the log in memory, whatever the config file says of the store: gone when the server ends
     #[arg(long, env = "ENSUE_DEV", value_parser = FalseyValueParser::new())]
     dev: bool,
@@ -52,7 +55,7 @@ pub struct SettingsArgs {
 struct ByVariable(Vec<&'static str>);
 
 impl ByVariable {
-    const SETTINGS: [&str; 9] = [
+    const SETTINGS: [&str; 10] = [
         "store",
         "listen",
         "config",
@@ -61,6 +64,7 @@ impl ByVariable {
         "retention_size",
         "retention_hold_max",
         "drain_max",
+        "workers",
         "dev",
     ];
 }
@@ -114,6 +118,7 @@ impl SettingsArgs {
             retention_size: self.retention_size,
             retention_hold_max: self.retention_hold_max,
             drain_max: self.drain_max,
+            workers: self.workers,
             dev: self.dev,
             by_variable: self.by_variable.0,
         })

@@ -67,6 +67,8 @@ pub struct Given {
     pub retention_hold_max: Option<Span>,
     /// How long to wait for handlers that run.
     pub drain_max: Option<Span>,
+    /// How many jobs run at once.
+    pub workers: Option<usize>,
     /// A store in memory, for trying things out.
     pub dev: bool,
     /// Which of these are said by their variable and not by a flag, by the names they have here.
@@ -147,6 +149,8 @@ pub struct SaidBy {
     pub retention_hold_max: Source,
     /// How long is waited for handlers.
     pub drain_max: Source,
+    /// How many jobs run at once.
+    pub workers: Source,
 }
 
 /// The first that is said, and by whom.
@@ -206,14 +210,16 @@ impl Settings {
             (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
         };
-        let workers = match (&config.workers, &file) {
-            (Some(workers), Some(file)) if !(1..=WORKERS_MAX).contains(&workers.value) => {
-                let (place, given) = (file::place(file, workers), workers.value);
-                bail!("{place}: `workers` is {given}; choose between 1 and {WORKERS_MAX}");
-            }
-            (Some(workers), _) => workers.value,
-            (None, _) => WORKERS,
+        let workers_place = match (given.workers, &config.workers, &file) {
+            (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
+            (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),
         };
+        let workers_in_file = config.workers.map(|workers| workers.value);
+        let (workers, workers_by) = first(source("workers"), given.workers, workers_in_file);
+        let workers = workers.unwrap_or(WORKERS);
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            bail!("{workers_place} is {workers}; choose between 1 and {WORKERS_MAX}");
+        }
         let kept = config.history.unwrap_or_default();
         let history = History {
             count: kept.count.unwrap_or(History::default().count),
@@ -247,6 +253,7 @@ impl Settings {
                 retention_size: size_by,
                 retention_hold_max: hold_by,
                 drain_max: drain_by,
+                workers: workers_by,
             },
         })
     }
@@ -375,6 +382,12 @@ mod tests {
             assert!(refusal.contains("my.yaml:1:10: `workers` is ") && refusal.contains("1 and 10000"), "{refusal}");
         }
         assert!(resolved("workers: -1\n").is_err() && resolved("workers: many\n").is_err());
+        std::fs::write(&config, "workers: 3\n").unwrap();
+        let flag = |workers| Given { config: Some(config.clone()), workers: Some(workers), ..Given::default() };
+        let settings = Settings::resolve(flag(5)).unwrap();
+        assert_eq!((settings.workers, settings.said_by.workers), (5, Source::Flag));
+        let refusal = Settings::resolve(flag(0)).unwrap_err().to_string();
+        assert!(refusal.starts_with("--workers (or ENSUE_WORKERS) is 0; choose between 1"), "{refusal}");
     }
 
     #[test]

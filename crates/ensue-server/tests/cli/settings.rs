@@ -67,7 +67,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
         "history": { "count": 100_000, "age": "7d" } });
     assert_eq!(told["settings"], expected);
     let said_by = json!({ "store": "variable", "listen": "flag", "tokens": "file", "retention_age": "file",
-        "retention_size": "file", "retention_hold_max": "default", "drain_max": "default" });
+        "retention_size": "file", "retention_hold_max": "default", "drain_max": "default", "workers": "default" });
     assert_eq!(told["said_by"], said_by);
     let table = run(folder.path(), &["config", "check", "my.yaml"]).good();
     assert!(
@@ -100,6 +100,8 @@ fn config_check_tells_a_flag_from_a_variable() {
     }
     let files = [("ENSUE_TOKEN_FILE", "tokens"), token];
     assert!(check(&[], &files).contains("deploy, ENSUE_TOKEN  (ENSUE_TOKEN_FILE; ENSUE_TOKEN)"));
+    assert!(check(&["--workers", "3"], &[("ENSUE_WORKERS", "4")]).contains("at most 3  (--workers)"));
+    assert!(check(&[], &[("ENSUE_WORKERS", "4")]).contains("at most 4  (ENSUE_WORKERS)"));
     assert!(check(&["--dev"], &[]).contains("(--dev)"));
     assert!(check(&[], &[("ENSUE_DEV", "1")]).contains("(ENSUE_DEV)"));
 }
