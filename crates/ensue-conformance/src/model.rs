@@ -5,8 +5,9 @@
 //! [`crate::random`]. It shares no decision with them: it does not use `ensue_core::plan`.
 //!
 //! This file has the log; what is kept of groups is in `known`, the verbs about them in `positions`; what is kept of
-//! jobs and rules is in `work`, the verbs about them in `jobs` and `rules`.
+//! jobs and rules is in `work`, the verbs about them in `jobs` and `rules`; handlers that are kept are in `definitions`.
 
+mod definitions;
 mod jobs;
 mod known;
 mod parked;

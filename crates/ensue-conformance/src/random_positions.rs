@@ -15,7 +15,7 @@ use crate::suite::block_on;
 use carry_out::Side;
 use ensue_core::clock::ManualClock;
 use ensue_core::positions::subscription::expires_at;
-use ensue_core::positions::{Ask, GroupKind, LaneState, Member};
+use ensue_core::positions::{Ask, GroupKind, LaneState, Member, Start};
 use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, Seq, StoreError};
 use jiff::SignedDuration;
@@ -88,6 +88,16 @@ enum Begin {
     After(Seq),
 }
 
+impl Begin {
+    fn start(self) -> Start {
+        match self {
+            Self::Now => Start::Now,
+            Self::Beginning => Start::Beginning,
+            Self::After(seq) => Start::After(seq),
+        }
+    }
+}
+
 /// One call, or a change of what is around the store.
 #[derive(Debug, Clone)]
 enum Step {
@@ -101,6 +111,16 @@ enum Step {
         begin: Begin,
     },
     Delete {
+        group: usize,
+    },
+    /// With one of a few settings, and what it wants.
+    Define {
+        group: usize,
+        begin: Begin,
+        wants: usize,
+        settings: u8,
+    },
+    Undefine {
         group: usize,
     },
     Seek {
@@ -230,16 +250,21 @@ fn step() -> impl Strategy<Value = Step> {
     let lease = || 0..LEASES_MILLIS.len();
     let slots = || prop::collection::vec(0..SLOTS + 1, 1..3);
     let kind = prop::sample::select(vec![GroupKind::Pull, GroupKind::Handler]);
-    let begin = prop_oneof![
-        2 => Just(Begin::Now),
-        2 => Just(Begin::Beginning),
-        1 => (0..20u64).prop_map(Begin::After)
-    ];
+    let begin = || {
+        prop_oneof![
+            2 => Just(Begin::Now),
+            2 => Just(Begin::Beginning),
+            1 => (0..20u64).prop_map(Begin::After)
+        ]
+    };
     prop_oneof![
         4 => prop::collection::vec(draft(), 1..4).prop_map(Step::Append),
         1 => (0..12u64).prop_map(|keep_from| Step::Trim { keep_from }),
-        5 => (group(), kind, begin).prop_map(|(group, kind, begin)| Step::Create { group, kind, begin }),
+        5 => (group(), kind, begin()).prop_map(|(group, kind, begin)| Step::Create { group, kind, begin }),
         1 => group().prop_map(|group| Step::Delete { group }),
+        4 => (group(), begin(), 0..4usize, 0..2u8)
+            .prop_map(|(group, begin, wants, settings)| Step::Define { group, begin, wants, settings }),
+        1 => group().prop_map(|group| Step::Undefine { group }),
         1 => (group(), 0..20u64).prop_map(|(group, to)| Step::Seek { group, to }),
         2 => (group(), 0..12u64, 0..8u64).prop_map(|(group, after, places)| Step::Replay { group, after, places }),
         4 => (group(), 0..4usize, 0..EXPIRIES_MILLIS.len())
@@ -359,7 +384,11 @@ async fn run(factory: &dyn Factory, steps: &[Step]) -> Result<(), String> {
 
 impl Step {
     fn may_change_deliveries(&self) -> bool {
-        matches!(self, Step::Settle(_) | Step::Park { .. } | Step::Purge { .. } | Step::Delete { .. } | Step::Reopen)
+        match self {
+            Step::Settle(_) | Step::Park { .. } | Step::Purge { .. } | Step::Reopen => true,
+            Step::Delete { .. } | Step::Undefine { .. } => true,
+            _ => false,
+        }
     }
 }
 

@@ -23,14 +23,16 @@
 //! | Does this subscription want this event? | [`condition`] |
 //! | Which of a million subscriptions want this event? | [`matching`] |
 //! | What was seen lately, in bounded memory? | [`recent`] |
+//! | Which handlers does the store itself keep? | [`definitions`] |
 //! | What may be forgotten? | [`retention`] |
 //! | How much of what is read may be held at once? | [`room`] |
-//! | What must an engine be able to do? | [`store`], [`positions`] |
+//! | What must an engine be able to do? | [`store`], [`positions`], [`jobs`], [`rules`], [`definitions`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
 pub mod chain;
 pub mod clock;
 pub mod condition;
+pub mod definitions;
 pub mod error;
 pub mod event;
 pub mod explain;
@@ -53,6 +55,7 @@ pub mod sequencer;
 pub mod store;
 pub mod text;
 
+pub use definitions::Definitions;
 pub use error::{Invalid, StoreError};
 pub use event::{Appended, Entry, Event, Fact, Found, NewEvent, Payload, Pending, Seq};
 pub use filter::Filter;

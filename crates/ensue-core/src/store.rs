@@ -3,6 +3,7 @@
 //! The port between the loops and the engines, in verbs of the domain. Every change that must be atomic is one verb.
 //! `ensue-conformance` has the suite that any engine must pass, and the model that says what each verb means.
 
+use crate::definitions::Definitions;
 use crate::error::StoreError;
 use crate::event::{Appended, Entry, Event, Found, Pending, Seq};
 use crate::filter::Filter;
@@ -84,6 +85,8 @@ pub struct Pulse {
     pub renewed: Option<Renewed>,
     /// The version of the rules.
     pub rules_version: u64,
+    /// The version of what is defined.
+    pub definitions_version: u64,
     /// Is another one than before when a job may have become available since then, by anybody; stays where no other process
     /// can do that.
     pub jobs_sent: u64,
@@ -99,7 +102,7 @@ pub struct Pulse {
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
 /// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
-pub trait Store: Positions + Jobs + Rules {
+pub trait Store: Positions + Jobs + Rules + Definitions {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 
@@ -181,7 +184,8 @@ pub trait Store: Positions + Jobs + Rules {
         let newest = self.event(last).await?.map(|event| event.id);
         let next_due = self.pending(1).await?.first().map(|pending| pending.not_before);
         let (now, rules_version) = (self.now().await?, self.rules_version().await?);
-        Ok(Pulse { last, newest, next_due, now, renewed, rules_version, jobs_sent: 0, jobs_due: None })
+        let (definitions_version, jobs_sent, jobs_due) = (self.definitions_version().await?, 0, None);
+        Ok(Pulse { last, newest, next_due, now, renewed, rules_version, definitions_version, jobs_sent, jobs_due })
     }
 
     /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing, [`StoreError::Closed`]

@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     /// What this process is called among those that share the store.
     pub member: Uuid,
     pub handlers: Registry,
+    /// Held by who changes what is bound while the bus runs.
+    pub rebinding: tokio::sync::Mutex<()>,
     pub states: Arc<States>,
     /// What runs the handlers, while the bus is started.
     pub deliveries: Mutex<Option<Arc<Deliveries>>>,
@@ -103,6 +105,7 @@ impl Ensue {
                 tail,
                 member,
                 handlers,
+                rebinding: tokio::sync::Mutex::default(),
                 states,
                 deliveries,
                 job_loops: Mutex::new(None),
@@ -215,8 +218,11 @@ impl Ensue {
     }
 
     async fn start_loops(&self) -> Result<(Arc<Deliveries>, Arc<JobLoops>), Error> {
+        let _turn = self.inner.rebinding.lock().await;
         // Before anything can start.
         self.take_over_rules().await?;
+        let version = self.look_at_defined().await?;
+        self.inner.handlers.has_heard(version);
         let deliveries = Arc::new(Deliveries::start(self).await?);
         let jobs = JobLoops::start(self, deliveries.clone());
         Ok((deliveries, Arc::new(jobs)))

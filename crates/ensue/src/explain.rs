@@ -10,10 +10,10 @@ pub use events::{ExplainedDelivery, ExplainedEvent};
 use crate::Ensue;
 use crate::error::Error;
 use crate::jobs::Around;
+use ensue_core::ObjectKey;
 use ensue_core::explain::{ObjectFacts, explain_job, explain_object};
 use ensue_core::jobs::{Job, JobId, JobQuery, JobState};
 use ensue_core::positions::LaneQuery;
-use ensue_core::{GroupName, ObjectKey};
 
 /// How many jobs of an object are explained at once.
 const JOBS_MAX: usize = 100;
@@ -71,9 +71,5 @@ impl Ensue {
         let jobs = self.explain_jobs_of(object).await?;
         let facts = ObjectFacts { object, rule: rules.holding_object(object, now), lanes: &lanes, jobs: &jobs };
         Ok(ExplainedObject { explanation: explain_object(&facts), jobs })
-    }
-
-    async fn handler_report(&self, key: &GroupName) -> Result<Option<crate::HandlerReport>, Error> {
-        Ok(self.handler_reports().await?.into_iter().find(|report| report.key == *key))
     }
 }

@@ -120,7 +120,7 @@ mod wanted;
 pub use address::{Address, Place};
 pub use bus::Ensue;
 pub use delivery::{DeliveryReport, HandlerReport, Stuck, Waited};
-pub use ensue_core::handling::{OnExhausted, Retry, Standing, Verdict};
+pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};
@@ -128,13 +128,16 @@ pub use ensue_core::{
     Appended, Event, EventId, Fact, Filter, Found, GroupName, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey,
     Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
 };
-pub use ensue_core::{Jobs, Positions, Rules};
+pub use ensue_core::{Definitions, Jobs, Positions, Rules, definitions};
 pub use ensue_core::{chain, condition, matching};
 /// Implements [`Fact`](trait@Fact): `#[fact(type = "record", action = "published")]` above the type.
 #[cfg(feature = "derive")]
 pub use ensue_derive::Fact;
 pub use error::Error;
-pub use handlers::{BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, Mode, Outcome};
+pub use handlers::{
+    BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, HandlerLimits, Mode, Outcome,
+    PullHandler, Rebinding,
+};
 pub use history::History;
 pub use jobs::{Emit, JobOptions};
 pub use open::Options;

@@ -3,6 +3,7 @@
 //! Plain vectors again, searched from one end to the other. A slot names its owner; the owner's lease is looked up where
 //! it is needed, so that there is one place for it.
 
+use super::definitions::Defined;
 use super::parked::{Parked, is_needed};
 use ensue_core::positions::subscription::expires_at;
 use ensue_core::positions::{
@@ -33,6 +34,8 @@ pub(super) struct Known {
     pub version_floor: u64,
     /// How many ids of subscriptions were made.
     pub ids: u128,
+    /// Handlers that are kept.
+    pub defined: Defined,
 }
 
 #[derive(Debug, Clone)]
@@ -80,6 +83,7 @@ impl Known {
         old_fences: Vec::new(),
         version_floor: 0,
         ids: 0,
+        defined: Defined::EMPTY,
     };
 
     pub fn group(&self, name: &GroupName) -> Option<&Group> {
@@ -380,5 +384,6 @@ impl Known {
         self.forget_lanes(name);
         self.deliveries.retain(|delivery| delivery.group != *name);
         self.lines.retain(|(group, _)| group != name);
+        self.defined.forget(name);
     }
 }

@@ -17,7 +17,7 @@ use jiff::SignedDuration;
 use uuid::Uuid;
 
 impl State {
-    fn create(&mut self, new: NewGroup, now: Timestamp) -> Result<bool, StoreError> {
+    pub(super) fn create(&mut self, new: NewGroup, now: Timestamp) -> Result<bool, StoreError> {
         if let Some(group) = self.known.group(&new.name) {
             if group.kind != new.kind {
                 return Err(StoreError::Conflict(format!("`{}` is of another kind", new.name)));
@@ -45,6 +45,49 @@ impl State {
             lost: None,
         });
         Ok(true)
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        new: NewSubscription,
+        now: Timestamp,
+    ) -> Result<(SubscriptionState, bool), StoreError> {
+        if self.known.group(&new.group).is_none() {
+            let (name, start) = (new.group.clone(), Start::Now);
+            self.create(NewGroup { name, kind: GroupKind::Pull, start, slots: 1 }, now)?;
+        }
+        let identity = identity_of_params(&new.params);
+        let same = |(one, params): &&(SubscriptionState, String)| {
+            one.group == new.group && one.topic == new.topic && one.condition == new.condition && *params == identity
+        };
+        if let Some((there, _)) = self.known.subscriptions.iter().find(same).cloned() {
+            if !self.known.has_expired(&there, now) {
+                let expires_in = longer(there.expires_in, new.expires_in);
+                if expires_in != there.expires_in {
+                    self.known.changed(&there);
+                }
+                let shared = SubscriptionState { expires_in, touched_at: now, ..there };
+                let place = self.known.subscriptions.iter_mut().find(|(one, _)| one.id == shared.id);
+                place.expect("it was found above").0 = shared.clone();
+                return Ok((shared, false));
+            }
+            self.known.forget_subscription(&there);
+        }
+        self.known.ids += 1;
+        let subscription = SubscriptionState {
+            id: Uuid::from_u128(self.known.ids),
+            group: new.group.clone(),
+            topic: new.topic,
+            condition: new.condition,
+            params: new.params,
+            expires_in: new.expires_in,
+            created_at: now,
+            touched_at: now,
+            created_after: self.last,
+        };
+        self.known.subscriptions.push((subscription.clone(), identity));
+        self.known.changed(&subscription);
+        Ok((subscription, true))
     }
 
     /// One change: on a copy, so that it is all or nothing.
@@ -189,42 +232,7 @@ impl Positions for Model {
 
     async fn subscribe(&self, new: NewSubscription) -> Result<(SubscriptionState, bool), StoreError> {
         let (mut state, now) = (self.state()?, self.positions_now());
-        if state.known.group(&new.group).is_none() {
-            let (name, start) = (new.group.clone(), Start::Now);
-            state.create(NewGroup { name, kind: GroupKind::Pull, start, slots: 1 }, now)?;
-        }
-        let identity = identity_of_params(&new.params);
-        let same = |(one, params): &&(SubscriptionState, String)| {
-            one.group == new.group && one.topic == new.topic && one.condition == new.condition && *params == identity
-        };
-        if let Some((there, _)) = state.known.subscriptions.iter().find(same).cloned() {
-            if !state.known.has_expired(&there, now) {
-                let expires_in = longer(there.expires_in, new.expires_in);
-                if expires_in != there.expires_in {
-                    state.known.changed(&there);
-                }
-                let shared = SubscriptionState { expires_in, touched_at: now, ..there };
-                let place = state.known.subscriptions.iter_mut().find(|(one, _)| one.id == shared.id);
-                place.expect("it was found above").0 = shared.clone();
-                return Ok((shared, false));
-            }
-            state.known.forget_subscription(&there);
-        }
-        state.known.ids += 1;
-        let subscription = SubscriptionState {
-            id: Uuid::from_u128(state.known.ids),
-            group: new.group.clone(),
-            topic: new.topic,
-            condition: new.condition,
-            params: new.params,
-            expires_in: new.expires_in,
-            created_at: now,
-            touched_at: now,
-            created_after: state.last,
-        };
-        state.known.subscriptions.push((subscription.clone(), identity));
-        state.known.changed(&subscription);
-        Ok((subscription, true))
+        state.subscribe(new, now)
     }
 
     async fn unsubscribe(&self, group: &GroupName, id: Uuid) -> Result<bool, StoreError> {

@@ -1,16 +1,16 @@
 //! How is a step carried out, and what did it answer?
 
 use super::{
-    Begin, DeliveryDraft, Draft, Draw, EXPIRIES_MILLIS, LEASES_MILLIS, LaneDraft, MEMBERS, OBJECTS, SLOTS, Step,
-    group_name, member_of,
+    DeliveryDraft, Draft, Draw, EXPIRIES_MILLIS, LEASES_MILLIS, LaneDraft, MEMBERS, OBJECTS, SLOTS, Step, group_name,
+    member_of,
 };
 use crate::factory::{Factory, Place};
 use crate::suite::checked;
 use ensue_core::clock::{Clock, ManualClock};
+use ensue_core::definitions::NewDefinition;
 use ensue_core::positions::{
     Acquire, Acquired, Delivery, DeliveryState, Fence, GroupKind, Lane, LaneChange, LaneKey, LaneQuery, LaneRow, Level,
-    LogLine, Lost, Member, NewGroup, NewSubscription, Owner, Park, Settled, SlotChange, SlotNumber, Start,
-    SubscriptionState,
+    LogLine, Lost, Member, NewGroup, NewSubscription, Owner, Park, Settled, SlotChange, SlotNumber, SubscriptionState,
 };
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Read, SharedStore};
@@ -35,6 +35,7 @@ pub(super) enum Answer {
     Bounds(Bounds),
     Created { cursor: Seq, slots: usize, is_new: bool },
     Moved(Option<Seq>),
+    Defined { nth: Option<usize>, revision: u64, is_new: bool },
     Subscribed { nth: Option<usize>, is_new: bool },
     Touched(Option<(usize, Timestamp)>),
     Followed(Followed),
@@ -314,17 +315,24 @@ impl Side {
             Step::Append(drafts) => Answer::Appended(placed(&self.store.append(events(drafts)).await?)),
             Step::Trim { keep_from } => Answer::Bounds(self.store.trim(*keep_from, 1_000).await?),
             Step::Create { group, kind, begin } => {
-                let start = match begin {
-                    Begin::Now => Start::Now,
-                    Begin::Beginning => Start::Beginning,
-                    Begin::After(seq) => Start::After(*seq),
-                };
+                let start = begin.start();
                 let slots = if *kind == GroupKind::Pull { 1 } else { SLOTS };
                 let new = NewGroup { name: group_name(*group), kind: *kind, start, slots };
                 let (state, is_new) = self.store.create_group(new).await?;
                 Answer::Created { cursor: state.cursor(), slots: state.slots.len(), is_new }
             }
             Step::Delete { group } => Answer::Was(self.store.delete_group(&group_name(*group)).await?),
+            Step::Define { group, begin, wants, settings } => {
+                let NewSubscription { group: key, topic, condition, params, .. } = wanted(*group, *wants, 0);
+                let (start, slots, settings) = (begin.start(), SLOTS, Json::stored(format!("[{settings}]")));
+                let new = NewDefinition { key, start, slots, topic, condition, params, settings };
+                let (one, is_new) = self.store.define(new).await?;
+                if self.nth_subscription(one.subscription).is_none() {
+                    self.subscriptions.push(one.subscription);
+                }
+                Answer::Defined { nth: self.nth_subscription(one.subscription), revision: one.revision, is_new }
+            }
+            Step::Undefine { group } => Answer::Was(self.store.undefine(&group_name(*group)).await?),
             Step::Seek { group, to } => {
                 Answer::Moved(self.store.seek(&group_name(*group), *to).await?.map(|state| state.cursor()))
             }

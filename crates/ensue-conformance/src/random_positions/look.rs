@@ -3,6 +3,7 @@
 use super::carry_out::{Side, lane_key};
 use super::{DELIVERED, GROUPS, LANES, MEMBERS, OBJECTS, SLOTS, group_name, member_of};
 use crate::meaning::Meaning;
+use ensue_core::definitions::Definition;
 use ensue_core::positions::{
     Delivery, GroupKind, GroupState, LaneQuery, LaneRow, LogLine, Lost, Owner, ParkedQuery, Replay, Serving,
     SlotNumber, SubscriptionState,
@@ -25,7 +26,11 @@ pub(super) struct Seen {
     needing: Vec<(GroupName, String)>,
     deliveries: Vec<Delivery>,
     lines: Vec<LogLine>,
+    defined: SeenDefinitions,
 }
+
+/// The version of what is defined, and each by its key, subscription, settings and revision.
+type SeenDefinitions = (u64, Vec<(GroupName, Option<usize>, String, u64)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeenGroup {
@@ -79,6 +84,7 @@ impl Side {
             needing: Vec::new(),
             deliveries: Vec::new(),
             lines: Vec::new(),
+            defined: self.look_at_definitions().await?,
         };
         assert!(seen.stuck.is_sorted_by_key(|row| row.since), "the oldest first: {:?}", seen.stuck);
         in_order(&mut seen.stuck);
@@ -113,6 +119,14 @@ impl Side {
             self.look_lane_by_lane(&seen).await?;
         }
         Ok(seen)
+    }
+
+    async fn look_at_definitions(&self) -> Result<SeenDefinitions, StoreError> {
+        let (version, all) = self.store.definitions().await?;
+        let seen = |one: Definition| {
+            (one.key, self.nth_subscription(one.subscription), one.settings.as_str().to_owned(), one.revision)
+        };
+        Ok((version, all.into_iter().map(seen).collect()))
     }
 
     async fn group_as_seen(&mut self, state: GroupState, with_served_at: bool) -> Result<SeenGroup, StoreError> {

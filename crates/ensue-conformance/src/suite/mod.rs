@@ -6,6 +6,7 @@
 pub mod append;
 pub mod chain_and_find;
 pub mod concurrency;
+pub mod definitions;
 pub mod delayed;
 pub mod jobs;
 pub mod jobs_claim;
@@ -262,6 +263,14 @@ macro_rules! each_behaviour {
                 settlements_beside_appends_leave_no_gap
                 nothing_is_settled_after_a_takeover
                 every_fence_is_given_out_once
+            }
+            definitions {
+                a_handler_is_defined_with_its_group_and_what_it_wants
+                a_handler_that_is_defined_anew_keeps_its_place
+                a_name_that_is_taken_is_not_defined
+                a_handler_that_cannot_begin_is_not_defined
+                a_definition_and_its_group_go_together
+                a_handler_that_many_define_is_one
             }
             jobs_send {
                 a_job_comes_back_as_it_was_sent

@@ -121,7 +121,17 @@ pub async fn a_pulse_tells_what_has_happened(factory: &dyn Factory) {
     let (rules_version, jobs_sent, jobs_due) = (0, nothing.jobs_sent, None);
     assert_eq!(
         nothing,
-        Pulse { last: 0, newest: None, next_due: None, now, renewed: None, rules_version, jobs_sent, jobs_due }
+        Pulse {
+            last: 0,
+            newest: None,
+            next_due: None,
+            now,
+            renewed: None,
+            rules_version,
+            definitions_version: 0,
+            jobs_sent,
+            jobs_due
+        }
     );
     subject.fill("t", None, 3).await;
     let newest = subject.store.event(3).await.expect("read").expect("it is there").id;

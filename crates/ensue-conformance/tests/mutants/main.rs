@@ -2,6 +2,7 @@
 //!
 //! Each mutant is a model with one fault of a kind that real engines have; both must find it.
 
+mod definitions;
 mod jobs;
 mod log;
 mod positions;
@@ -48,6 +49,8 @@ enum Fault {
     PurgesByCountAlone,
     ServesNothing,
     ServesWhatItServedBefore,
+    BeginsAnewWhenDefinedAnew,
+    CountsNoDefinitions,
     SettlesUnderAnyFence,
     FinishesWhatIsCancelled,
     PublishesWithoutTheJob,
@@ -142,6 +145,8 @@ const POSITIONS_FAULTS: [Fault; 23] = [
     Fault::PurgesByCountAlone,
     Fault::ServesNothing,
     Fault::ServesWhatItServedBefore,
+    Fault::BeginsAnewWhenDefinedAnew,
+    Fault::CountsNoDefinitions,
 ];
 
 const JOBS_FAULTS: [Fault; 25] = [
@@ -203,7 +208,7 @@ fn is_seen_by_the_suite(fault: Fault, is_meant: fn(&str) -> bool) -> bool {
 }
 
 fn is_about_groups(name: &str) -> bool {
-    name.starts_with("positions_")
+    name.starts_with("positions_") || name.starts_with("definitions")
 }
 
 fn is_about_jobs(name: &str) -> bool {

@@ -16,6 +16,6 @@ pub mod verdict;
 pub mod window;
 
 pub use outcome::{Ended, Next, OnExhausted, after_attempt};
-pub use retry::Retry;
+pub use retry::{Retry, RetryShape};
 pub use verdict::{Facts, Standing, Verdict, verdict};
 pub use window::Window;

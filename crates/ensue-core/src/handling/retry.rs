@@ -41,6 +41,22 @@ enum Delays {
     Function(Arc<dyn Fn(u32) -> Duration + Send + Sync>),
 }
 
+/// What delays look like, for those who show or keep them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RetryShape {
+    /// They double from the first up to the longest, each chosen by chance between nothing and that.
+    Doubling {
+        /// The most that the first can be.
+        first: Duration,
+        /// The most that any can be.
+        max: Duration,
+    },
+    /// These exactly.
+    Exactly(Vec<Duration>),
+    /// A function says them.
+    ByFunction,
+}
+
 impl Default for Retry {
     fn default() -> Self {
         Self::attempts(ATTEMPTS_MAX)
@@ -97,6 +113,15 @@ impl Retry {
     /// How many attempts there are.
     pub fn attempts_max(&self) -> u32 {
         self.attempts_max
+    }
+
+    /// What the delays look like.
+    pub fn shape(&self) -> RetryShape {
+        match &self.delays {
+            Delays::Exponential { first, max } => RetryShape::Doubling { first: *first, max: *max },
+            Delays::List(delays) => RetryShape::Exactly(delays.to_vec()),
+            Delays::Function(_) => RetryShape::ByFunction,
+        }
     }
 
     /// Refuses what cannot be meant.

@@ -10,12 +10,14 @@
 //! | What can become of it? | [`lifecycle`] |
 //! | Which job of a lane is next? | [`lane`] |
 //! | Which events does Ensue itself publish? | [`notices`] |
+//! | How long may a worker elsewhere hold a job? | [`patience`] |
 //! | Where does a job stand for whoever looks? | [`seen()`] |
 
 pub mod job;
 pub mod lane;
 pub mod lifecycle;
 pub mod notices;
+pub mod patience;
 mod seen;
 
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};

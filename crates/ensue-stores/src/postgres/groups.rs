@@ -151,7 +151,7 @@ fn replay_at(row: &Row, first: usize) -> Option<Replay> {
 }
 
 /// The bounds of the log in two columns.
-fn bounds_at(row: &Row, first: usize) -> Bounds {
+pub(super) fn bounds_at(row: &Row, first: usize) -> Bounds {
     Bounds { first: row.get::<_, i64>(first) as Seq, last: row.get::<_, i64>(first + 1) as Seq }
 }
 

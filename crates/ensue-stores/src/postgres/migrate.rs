@@ -5,6 +5,7 @@
 //! it done.
 
 use super::connection::within;
+use super::definitions;
 use super::error::{Failure, explain};
 use super::jobs;
 use super::parked;
@@ -18,8 +19,14 @@ use tokio_postgres::Client;
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// What leads from one version to the next, in order; the first leads from nothing to version 1.
-const MIGRATIONS: &[&[&str]] =
-    &[LOG, positions_sql::MIGRATION, parked::MIGRATION, positions_sql::SERVING, jobs::sql::MIGRATION];
+const MIGRATIONS: &[&[&str]] = &[
+    LOG,
+    positions_sql::MIGRATION,
+    parked::MIGRATION,
+    positions_sql::SERVING,
+    jobs::sql::MIGRATION,
+    definitions::MIGRATION,
+];
 
 /// The log itself.
 const LOG: &[&str] = &[

@@ -31,6 +31,7 @@
 //! | What is kept of objects that stand still? | `lanes` |
 //! | Which events live on for them when the log forgets? | `parked` |
 //! | What became of deliveries, and what did they say? | `deliveries` |
+//! | Which handlers does the store itself keep? | `definitions` |
 //! | How are jobs kept? | `jobs` |
 //! | Who may not run now? | `rules` |
 //!
@@ -39,6 +40,7 @@
 
 mod batch;
 mod connection;
+mod definitions;
 mod deliveries;
 mod doubt;
 mod error;

@@ -3,6 +3,7 @@
 //! The SQL lives in `sql/`, one statement or function a file, written for a schema to be named. Here the name is put
 //! in, quoted so that any name is safe.
 
+use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::positions_sql::PositionsSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
@@ -42,6 +43,7 @@ pub(super) struct Sql {
     pub drop_detached: String,
     pub positions: PositionsSql,
     pub jobs: JobsSql,
+    pub definitions: DefinitionsSql,
 }
 
 impl Sql {
@@ -76,6 +78,7 @@ impl Sql {
             drop_detached: sql("SELECT {schema}.drop_detached()"),
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),
+            definitions: DefinitionsSql::of(schema),
         }
     }
 }

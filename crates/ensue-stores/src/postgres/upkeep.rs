@@ -66,6 +66,7 @@ impl PostgresStore {
             now,
             renewed: version.map(|version| Renewed { version: version as u64, members }),
             rules_version: first.get::<_, i64>(9) as u64,
+            definitions_version: first.get::<_, i64>(14) as u64,
             jobs_sent: self.looks.heard(first.get(10), first.get(12), first.get(13)),
             jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
         })

@@ -22,6 +22,7 @@
 //! | Which objects stand still? | `lanes.rs` |
 //! | Which events live on for them when the log forgets? | `parked.rs` |
 //! | What became of deliveries, and what did they say? | `deliveries.rs` |
+//! | Which handlers does the store itself keep? | `definitions.rs` |
 //! | How does the embedded store keep jobs? | `jobs/` |
 //! | Who may not run now? | `rules.rs` |
 //! | How is the file opened? | `connect.rs` |
@@ -34,6 +35,7 @@ mod append;
 mod change;
 mod commit;
 mod connect;
+mod definitions;
 mod delayed;
 mod deliveries;
 mod error;

@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 6] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY];
+const MIGRATIONS: [&str; 7] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (
@@ -321,6 +321,27 @@ CREATE TABLE ensue_rule_reports (
 const REPLAY: &str = "
 ALTER TABLE ensue_slots ADD COLUMN replay_to INTEGER;
 ALTER TABLE ensue_slots ADD COLUMN resume_at INTEGER;
+";
+
+/// A definition goes with its group, whoever deletes that, and its going counts.
+const DEFINITIONS: &str = "
+-- One row.
+CREATE TABLE ensue_definitions_state (
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL
+) STRICT;
+INSERT INTO ensue_definitions_state VALUES (1, 0);
+CREATE TABLE ensue_definitions (
+    group_number INTEGER PRIMARY KEY,
+    subscription BLOB NOT NULL,
+    settings     TEXT NOT NULL,
+    revision     INTEGER NOT NULL
+) STRICT;
+CREATE TRIGGER ensue_definitions_gone AFTER DELETE ON ensue_groups
+WHEN EXISTS (SELECT 1 FROM ensue_definitions WHERE group_number = OLD.number) BEGIN
+    DELETE FROM ensue_definitions WHERE group_number = OLD.number;
+    UPDATE ensue_definitions_state SET version = version + 1;
+END;
 ";
 
 /// Can the file be looked at as it is?

@@ -106,6 +106,18 @@ pub(super) fn subscribe(
     })
 }
 
+/// Takes all subscriptions but one out of a group.
+pub(super) fn keep_only(connection: &Connection, group: GroupNumber, id: Uuid) -> rusqlite::Result<()> {
+    let mut others = connection
+        .prepare_cached("DELETE FROM ensue_subscriptions WHERE group_number = ?1 AND id <> ?2 RETURNING id")?;
+    let gone = others.query_map(params![group, id.as_bytes()], |row| Ok(Uuid::from_bytes(row.get(0)?)))?;
+    let gone = gone.collect::<rusqlite::Result<Vec<Uuid>>>()?;
+    if !gone.is_empty() {
+        changed(connection, group, -(gone.len() as i64), &gone)?;
+    }
+    Ok(())
+}
+
 /// What two subscriptions of a group have in common if they are the same.
 struct Identity<'a> {
     topic: Option<&'a str>,

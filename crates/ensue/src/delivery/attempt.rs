@@ -37,10 +37,11 @@ pub(super) async fn begin(
     context: Context,
 ) -> Begun {
     let started_at = Timestamp::now();
+    let timeout = spec.limits().timeout.filter(|_| !spec.ends_itself);
     let events = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
     let run = spec.code.run(events, context.clone());
     let finished = move |ended| Finished { key, event, others, attempt, started_at, context, ended };
-    match first_turn(run, spec.timeout.filter(|_| !spec.ends_itself)).await {
+    match first_turn(run, timeout).await {
         FirstTurn::Ended(ended) => Begun::Finished(finished(ended)),
         FirstTurn::Waits(rest) => Begun::Waits(Box::pin(async move { finished(rest.await) })),
     }

@@ -46,9 +46,8 @@ impl Life<'_> {
     /// Takes what a lane has, as far as it may start.
     fn gather(&self, key: &LaneKey, most: usize, batch: &mut Batch) {
         let Some(lane) = self.lanes.get(key) else { return };
-        let mut part = None;
+        let (mut part, parents) = (None, self.worker.parents.now());
         for event in lane.queued().take(most - batch.len()) {
-            let parents = &self.worker.parents;
             let may_start = !self.alone.contains(&event.seq)
                 && !self.suspects.is_one(key, event.seq)
                 && parents.iter().all(|parent| self.lets_have(parent, event.seq));

@@ -23,7 +23,8 @@ impl Life<'_> {
         let ended = if said.settled { Ended::Done } else { ended };
         let has_failed = !matches!(ended, Ended::Done);
         self.count(&ended, 1 + others.len());
-        let keeps_lines = has_failed || (self.worker.spec.logs_always && !said.lines.is_empty());
+        let limits = self.worker.spec.limits();
+        let keeps_lines = has_failed || (limits.logs_always && !said.lines.is_empty());
         if keeps_lines {
             self.keep_lines(&event, std::mem::take(&mut said.lines));
         }
@@ -31,7 +32,7 @@ impl Life<'_> {
             return self.all_not_done((key, event), others, attempt, started_at, ended).await;
         }
         let all = std::iter::once((key, event)).chain(others);
-        if self.worker.spec.audit || attempt > 1 || keeps_lines {
+        if limits.audit || attempt > 1 || keeps_lines {
             let all: Vec<(LaneKey, Arc<Event>)> = all.collect();
             for (_, event) in &all {
                 self.record(event, DeliveryState::Done, attempt, None, started_at);
@@ -134,9 +135,7 @@ impl Life<'_> {
     pub fn passed(&mut self, key: &LaneKey, seq: Seq) {
         self.window.done(seq);
         self.lanes.pass(key, seq);
-        if let Some(progress) = &self.worker.progress {
-            progress.done(seq);
-        }
+        self.worker.progress.done(seq);
     }
 
     /// What a successful attempt wanted to publish was refused: it has failed, for good.
@@ -164,7 +163,8 @@ impl Life<'_> {
     ) -> Result<(), StoreError> {
         self.now = self.worker.membership.now().await?;
         let spec = self.worker.spec.clone();
-        match after_attempt(ended, attempt, &spec.retry, spec.on_exhausted, self.now, rand::random()) {
+        let limits = spec.limits();
+        match after_attempt(ended, attempt, &limits.retry, limits.on_exhausted, self.now, rand::random()) {
             Next::Done => self.passed(&key, event.seq),
             Next::Cancelled(why) => {
                 self.record(&event, DeliveryState::Cancelled, attempt, Some(why), started_at);
@@ -216,9 +216,7 @@ impl Life<'_> {
         }
         self.put_row(key, event, lane.clone());
         self.pending.put(self.slot_of(event), lane);
-        if let Some(progress) = &self.worker.progress {
-            progress.tried(event.seq);
-        }
+        self.worker.progress.tried(event.seq);
         if let Some(ask) = ask {
             self.answer(key, ask);
         }

@@ -36,7 +36,8 @@ impl Life<'_> {
             match self.source {
                 Source::Store => {
                     let seen_to = self.window.seen_to();
-                    if seen_to >= self.worker.router.read_to() && self.worker.router.open(self.worker.at, seen_to) {
+                    if seen_to >= self.worker.router.read_to() && self.worker.router.open(&self.worker.mailbox, seen_to)
+                    {
                         self.source = Source::Mailbox;
                         continue;
                     }
@@ -45,7 +46,7 @@ impl Life<'_> {
                     self.reading = Some(Box::pin(async move { store.read(read).await }));
                     return Ok(());
                 }
-                Source::Mailbox => match self.worker.router.take(self.worker.at) {
+                Source::Mailbox => match self.worker.router.take(&self.worker.mailbox) {
                     Mail::Events(events, to) if events.is_empty() => {
                         self.see(to);
                         return Ok(());
@@ -92,9 +93,7 @@ impl Life<'_> {
 
     fn see(&mut self, to: Seq) {
         self.window.see(to);
-        if let Some(progress) = &self.worker.progress {
-            progress.see(self.window.seen_to());
-        }
+        self.worker.progress.see(self.window.seen_to());
     }
 
     pub fn slot_of(&self, event: &Event) -> SlotNumber {
@@ -127,9 +126,7 @@ impl Life<'_> {
         self.moved = true;
         let seq = event.seq;
         self.window.take(seq);
-        if let Some(progress) = &self.worker.progress {
-            progress.take(seq);
-        }
+        self.worker.progress.take(seq);
         if !self.lanes.arrive(key, event) {
             self.cover(seq);
         }
@@ -139,8 +136,6 @@ impl Life<'_> {
     /// is to be written goes into the next change, and one is under way at a time.
     pub fn cover(&mut self, seq: Seq) {
         self.window.done(seq);
-        if let Some(progress) = &self.worker.progress {
-            progress.tried(seq);
-        }
+        self.worker.progress.tried(seq);
     }
 }

@@ -10,7 +10,7 @@ use super::member::View;
 use super::pending::{Flush, Marks, Pending};
 use super::settler::SettledAll;
 use super::suspects::Suspects;
-use super::worker::{Idle, Worker, stopped};
+use super::worker::{Halt, Idle, Worker, halted};
 use crate::pages::Pages;
 use ensue_core::handling::Window;
 use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, SlotNumber};
@@ -41,6 +41,7 @@ pub(super) enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Stop,
+    Unbound,
     HandOver,
 }
 
@@ -156,9 +157,7 @@ impl<'w> Life<'w> {
             look: *worker.look.borrow(),
         };
         life.load_lanes().await?;
-        if let Some(progress) = &worker.progress {
-            progress.begin(cursor);
-        }
+        worker.progress.begin(cursor);
         Ok(life)
     }
 
@@ -217,6 +216,7 @@ impl<'w> Life<'w> {
                 self.tick_at = self.sleep_until();
                 continue;
             }
+            let heard = self.heard();
             tokio::select! {
                 biased;
                 Some(finished) = self.running.join_next() => {
@@ -239,10 +239,7 @@ impl<'w> Life<'w> {
                     self.reading = None;
                     self.take_page(page?);
                 }
-                () = stopped(&mut stop), if self.ending != Some(Ending::Stop) => {
-                    (self.ending, self.ending_since) = (Some(Ending::Stop), Instant::now());
-                    self.cancel.send_replace(true);
-                }
+                halt = halted(&mut stop, heard), if self.ending != Some(Ending::Stop) => self.halt(halt),
                 Ok(()) = view.changed() => {
                     if self.ownership_changed(view).await? {
                         return Ok(End::Again);
@@ -252,13 +249,34 @@ impl<'w> Life<'w> {
                     self.look = *look.borrow_and_update();
                     self.tick().await?;
                 }
-                () = self.worker.wake.notified() => self.unpark(),
+                () = self.worker.mailbox.wake.notified() => self.unpark(),
                 Ok(()) = rules.changed() => self.rules_changed(),
                 // Others have a turn.
                 () = tokio::task::yield_now(), if more => {}
                 () = tokio::time::sleep_until(self.tick_at), if !more => {}
             }
         }
+    }
+
+    /// What it was told, as far as it has done anything about it.
+    fn heard(&self) -> Halt {
+        match self.ending {
+            Some(Ending::Stop) => Halt::Stop,
+            Some(Ending::Unbound) => Halt::Unbound,
+            Some(Ending::HandOver) | None => Halt::Not,
+        }
+    }
+
+    fn halt(&mut self, halt: Halt) {
+        let ending = match halt {
+            Halt::Not => return,
+            Halt::Unbound => Ending::Unbound,
+            Halt::Stop => {
+                self.cancel.send_replace(true);
+                Ending::Stop
+            }
+        };
+        (self.ending, self.ending_since) = (Some(ending), Instant::now());
     }
 
     /// Writes what is left and gives back what is another's.
@@ -272,7 +290,7 @@ impl<'w> Life<'w> {
             self.worker.settler.settle(changes).await?;
         }
         match ending {
-            Ending::Stop => Ok(End::Stopped),
+            Ending::Stop | Ending::Unbound => Ok(End::Stopped),
             Ending::HandOver => {
                 let wanted = self.worker.wanted();
                 let owned = self.slots.iter().map(|slot| slot.slot);

@@ -48,8 +48,8 @@ impl View {
 /// This process, among those that share the store.
 pub(super) struct Membership {
     pub member: Member,
-    /// What it serves.
-    groups: Vec<GroupName>,
+    /// What it serves; none before it has joined.
+    groups: Mutex<Option<Vec<GroupName>>>,
     store: SharedStore,
     alone: bool,
     pub lease: Lease,
@@ -61,12 +61,13 @@ pub(super) struct Membership {
 
 impl Membership {
     /// This process, under an id that it has as long as its bus.
-    pub fn new(store: SharedStore, id: Uuid, groups: Vec<GroupName>) -> Self {
+    pub fn new(store: SharedStore, id: Uuid) -> Self {
         let name = format!("{}:{}", hostname(), std::process::id());
         let alone = store.handler_slots() == 1;
         let (lease, view) = (Lease::none(Instant::now()), watch::Sender::new(View::default()));
         let member = Member { id, name, kind: GroupKind::Handler };
         let (looked, clock) = (Mutex::new(None), Mutex::new(None));
+        let groups = Mutex::new(None);
         Self { member, groups, store, alone, lease, view, looked, clock }
     }
 
@@ -123,10 +124,40 @@ impl Membership {
         Ok(time)
     }
 
-    /// Says what this process serves, and looks who else does: before its first slot is taken.
-    pub async fn join(&self) -> Result<(), StoreError> {
+    /// Has it said what it serves?
+    pub fn has_joined(&self) -> bool {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn groups(&self) -> Vec<GroupName> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+    }
+
+    /// Says what this process serves from now on, and looks who else does: before the first slot of it is taken.
+    pub async fn serve(&self, groups: Vec<GroupName>) -> Result<(), StoreError> {
+        if self.has_joined() && self.groups() == groups {
+            return Ok(());
+        }
         let sent = Instant::now();
-        self.store.serve(self.member.clone(), self.lease_ttl(), self.groups.clone()).await?;
+        self.store.serve(self.member.clone(), self.lease_ttl(), groups.clone()).await?;
+        *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = Some(groups);
+        self.renewed(sent);
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let version = self.view.borrow().version;
+        match self.look_who_serves(version).await {
+            // It is said, and the next pulse looks again.
+            Err(error) if !self.alone => {
+                tracing::warn!(%error, "who else serves the handlers cannot be looked at; trying again")
+            }
+            looked => return looked,
+        }
+        Ok(())
+    }
+
+    /// Says again what this process serves.
+    async fn join_again(&self) -> Result<(), StoreError> {
+        let sent = Instant::now();
+        self.store.serve(self.member.clone(), self.lease_ttl(), self.groups()).await?;
         self.renewed(sent);
         let version = self.view.borrow().version;
         self.look_who_serves(version).await
@@ -134,7 +165,7 @@ impl Membership {
 
     /// Whose lease is to be renewed with each pulse? None where nobody could take it.
     pub fn to_renew(&self) -> Option<(Uuid, SignedDuration)> {
-        (!self.alone).then(|| (self.member.id, self.lease_ttl()))
+        (!self.alone && self.has_joined()).then(|| (self.member.id, self.lease_ttl()))
     }
 
     /// A pulse that was sent at this time has renewed the lease, and told this.
@@ -142,7 +173,7 @@ impl Membership {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), now));
         let Some(renewed) = renewed else {
             // The store has forgotten this process: its slots may be anybody's, and workers find out.
-            self.join().await?;
+            self.join_again().await?;
             self.moved();
             return Ok(());
         };
@@ -156,7 +187,7 @@ impl Membership {
     /// goes between a renewal and this look is noticed with the next renewal.
     async fn look_who_serves(&self, version: u64) -> Result<(), StoreError> {
         let serving = self.store.members().await?;
-        let servers = servers_of(&self.groups, &serving);
+        let servers = servers_of(&self.groups(), &serving);
         let found = serving.iter().map(|one| one.member.id).collect();
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, found));
         self.view.send_if_modified(|view| {

@@ -28,13 +28,14 @@
 //! | How does one wait until there is nothing to do? | `drain.rs` |
 //! | What became of an event, and how do the handlers stand? | `report.rs` |
 //! | How is something brought back that stands still? | `held.rs` |
-//! | How is it all started and stopped? | `start_and_stop.rs` |
+//! | How is it all started and stopped, and how do handlers come and go meanwhile? | `start_and_stop.rs`, `establish.rs` |
 
 mod attempt;
 mod batches;
 mod checkpoint;
 mod conclude;
 mod drain;
+mod establish;
 mod fetch;
 pub(crate) mod first_turn;
 mod held;

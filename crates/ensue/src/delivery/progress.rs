@@ -1,11 +1,12 @@
 //! How far is a handler, for those who wait for it?
 //!
 //! Children wait for the first attempts of their parents, and a publish may wait for a handler to be done. Both ask here;
-//! a handler that nobody waits for keeps no such record.
+//! of a handler that nobody waits for only its beginnings and ends are recorded.
 
 use ensue_core::Seq;
 use ensue_core::recent::Recent;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
@@ -15,6 +16,8 @@ const RECENT_MAX: usize = 8_192;
 /// How far one handler is.
 #[derive(Default)]
 pub(crate) struct Progress {
+    /// Does anybody wait for it? What it had taken before anybody did, nobody waits for.
+    is_followed: AtomicBool,
     state: Mutex<State>,
     /// Rung when first attempts have ended.
     children: Mutex<Vec<Arc<Notify>>>,
@@ -57,6 +60,9 @@ impl Progress {
 
     /// An event was taken.
     pub fn take(&self, seq: Seq) {
+        if !self.is_followed() {
+            return;
+        }
         let mut state = self.lock();
         state.seen_to = state.seen_to.max(seq);
         state.open.insert(seq);
@@ -64,6 +70,9 @@ impl Progress {
 
     /// Everything up to here was looked at.
     pub fn see(&self, to: Seq) {
+        if !self.is_followed() {
+            return;
+        }
         let mut state = self.lock();
         if to > state.seen_to {
             state.seen_to = to;
@@ -74,13 +83,16 @@ impl Progress {
 
     /// The first attempt has ended, or waits behind another event's failure.
     pub fn tried(&self, seq: Seq) {
-        if self.lock().open.remove(&seq) {
+        if self.is_followed() && self.lock().open.remove(&seq) {
             self.ring();
         }
     }
 
     /// It is done, for good.
     pub fn done(&self, seq: Seq) {
+        if !self.is_followed() {
+            return;
+        }
         let mut state = self.lock();
         state.open.remove(&seq);
         state.done.insert(seq, ());
@@ -123,9 +135,15 @@ impl Progress {
         }
     }
 
-    /// Rings this bell when first attempts have ended.
-    pub fn tell(&self, child: Arc<Notify>) {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    /// Does anybody wait for it?
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Relaxed)
+    }
+
+    /// From now on these bells are rung when first attempts have ended; and it is followed if there are any, or for itself.
+    pub fn follow(&self, children: Vec<Arc<Notify>>, for_itself: bool) {
+        self.is_followed.store(for_itself || !children.is_empty(), Ordering::Relaxed);
+        *self.children.lock().unwrap_or_else(PoisonError::into_inner) = children;
     }
 
     fn ring(&self) {

@@ -6,6 +6,7 @@
 
 use super::member::Membership;
 use crate::Ensue;
+use crate::error::Error;
 use ensue_core::{StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,11 @@ use tokio::time::Instant;
 /// How often is asked: a process that is gone is missed within this, after its lease has passed.
 const PULSE_EVERY: Duration = Duration::from_secs(1);
 
-/// Asks until it is dropped, for a member if there is one.
-pub(super) async fn run(bus: Ensue, member: Option<Arc<Membership>>) {
+/// Asks until it is dropped, for this process as a member once it is one.
+pub(super) async fn run(bus: Ensue, membership: Arc<Membership>) {
     loop {
-        match beat(&bus, member.as_ref()).await {
+        let member = membership.has_joined().then_some(&membership);
+        match beat(&bus, member).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "the store does not tell what happens elsewhere; trying again"),
@@ -43,7 +45,24 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), Store
     if is_behind || member.is_some_and(|member| member.lease.is_behind()) {
         catch_up(bus, member.cloned());
     }
+    if inner.handlers.is_news(pulse.definitions_version) {
+        take_over_handlers(bus);
+    }
     heard
+}
+
+/// Serves the handlers that the store keeps, as they are now, unless somebody is at it. The pulse does not wait for it.
+fn take_over_handlers(bus: &Ensue) {
+    if bus.inner().rebinding.try_lock().is_err() {
+        return;
+    }
+    let bus = bus.clone();
+    tokio::spawn(async move {
+        match bus.take_over_defined().await {
+            Ok(()) | Err(Error::Store(StoreError::Closed)) => {}
+            Err(error) => tracing::warn!(%error, "the handlers in the store cannot be looked at; trying again"),
+        }
+    });
 }
 
 /// Goes by the rules as they are now. The pulse does not wait for it: handlers may take long to begin.

@@ -5,7 +5,7 @@
 
 use crate::Ensue;
 use crate::error::Error;
-use crate::handlers::HandlerInfo;
+use crate::handlers::{HandlerInfo, info};
 use ensue_core::condition::{Condition, EventView, SubscriptionView};
 use ensue_core::handling::{Facts, Standing, Verdict, verdict};
 use ensue_core::positions::{
@@ -43,6 +43,8 @@ pub struct HandlerReport {
     pub params: Json,
     /// How it is run, if it is bound in this process.
     pub here: Option<HandlerInfo>,
+    /// How it is run wherever it is, if the store keeps it.
+    pub defined: Option<HandlerInfo>,
     /// Its place in the log, if it has ever been started.
     pub group: Option<GroupState>,
     /// How many events it has not come to.
@@ -126,7 +128,7 @@ impl Ensue {
     ) -> Result<Vec<HandlerReport>, Error> {
         let store = self.store();
         let (now, bounds) = (store.now().await?, store.bounds().await?);
-        let mut here = self.handlers();
+        let (mut here, defined) = (self.handlers(), self.defined_handlers().await?);
         here.retain(|info| after.is_none_or(|after| info.key > *after));
         let mut keys: Vec<(GroupName, Option<GroupState>)> = Vec::new();
         for group in store.groups_after(Some(GroupKind::Handler), after, limit).await? {
@@ -140,13 +142,27 @@ impl Ensue {
         let mut reports = Vec::with_capacity(keys.len());
         for (key, group) in keys {
             let bound = here.iter().find(|info| info.key == key).cloned();
+            let defined = defined.iter().find(|info| info.key == key).cloned();
             match (group, bound) {
-                (Some(group), bound) => reports.push(report(self, group, bound, now, bounds).await?),
+                (Some(group), bound) => reports.push(report(self, group, (bound, defined), now, bounds).await?),
                 (None, Some(info)) => reports.push(not_started(info)),
                 (None, None) => {}
             }
         }
         Ok(reports)
+    }
+
+    /// How one handler stands; none if nobody knows it.
+    pub async fn handler_report(&self, key: &GroupName) -> Result<Option<HandlerReport>, Error> {
+        let store = self.store();
+        let (now, bounds) = (store.now().await?, store.bounds().await?);
+        let here = self.inner().handlers.find(key).map(|spec| info(&spec));
+        let defined = self.defined_handlers().await?.into_iter().find(|info| info.key == *key);
+        let group = store.group(key).await?.filter(|group| group.kind == GroupKind::Handler);
+        Ok(match (group, here) {
+            (Some(group), here) => Some(report(self, group, (here, defined), now, bounds).await?),
+            (None, here) => here.filter(|info| !info.defined).map(not_started),
+        })
     }
 
     /// Where a handler of this process begins when it is new.
@@ -163,6 +179,7 @@ fn not_started(info: HandlerInfo) -> HandlerReport {
         condition: info.condition.clone(),
         params: info.params.clone(),
         here: Some(info),
+        defined: None,
         group: None,
         lag: 0,
         held: 0,
@@ -187,7 +204,7 @@ fn is_served(slot: &SlotState, now: Timestamp) -> bool {
 async fn report(
     bus: &Ensue,
     group: GroupState,
-    here: Option<HandlerInfo>,
+    (here, defined): (Option<HandlerInfo>, Option<HandlerInfo>),
     now: Timestamp,
     bounds: Bounds,
 ) -> Result<HandlerReport, StoreError> {
@@ -204,6 +221,7 @@ async fn report(
         condition,
         params,
         here,
+        defined,
         lag: group.lag(bounds),
         held: store.lanes(stuck, STUCK_COUNTED_MAX).await?.len() as u64,
         is_served: group.slots.iter().any(|slot| is_served(slot, now)),

@@ -4,6 +4,7 @@
 //! full is closed: its handler reads the store by itself, from where the mailbox ended, and opens it again when it has
 //! caught up. So a slow handler costs the others nothing, and memory stays bounded.
 
+use super::progress::Progress;
 use crate::handlers::Spec;
 use crate::tail::{Chunk, Listening, Tail};
 use crate::wanted::count_failure;
@@ -11,7 +12,7 @@ use ensue_core::condition::{Condition, EventView};
 use ensue_core::matching::{Found, Index, Subscription, Want};
 use ensue_core::{Event, Seq, StoreError};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
@@ -26,8 +27,10 @@ pub(crate) struct Mailbox {
     state: Mutex<MailboxState>,
     /// Rung when there is something new.
     pub wake: Arc<Notify>,
-    /// Rung for every chunk: somebody waits to hear how far this handler is.
-    always_wake: bool,
+    /// If somebody waits to hear how far this handler is, it is woken for every chunk.
+    progress: Arc<Progress>,
+    /// Nobody puts anything into it any more.
+    is_gone: AtomicBool,
 }
 
 #[derive(Default)]
@@ -54,34 +57,53 @@ pub(crate) enum Mail {
 
 pub(crate) struct Router {
     tail: Arc<Tail>,
-    /// Held while a chunk is routed, and by who opens a mailbox.
-    routing: Mutex<()>,
+    /// Held while a chunk is routed, and by who opens a mailbox, adds or removes one.
+    routing: Mutex<Routes>,
     /// Everything up to here is in the mailboxes that are open.
     routed_to: AtomicU64,
+    is_listening: AtomicBool,
+}
+
+/// What is put where.
+struct Routes {
     index: Index,
-    by_subscription: HashMap<Uuid, usize>,
-    pub mailboxes: Vec<Arc<Mailbox>>,
+    mailboxes: HashMap<Uuid, Arc<Mailbox>>,
+    always: Arc<Condition>,
 }
 
 impl Router {
-    /// For handlers with the ids of their subscriptions. All mailboxes are closed at first.
-    pub fn new(tail: Arc<Tail>, handlers: &[(Arc<Spec>, Uuid)], always_wake: &[bool]) -> Result<Self, StoreError> {
-        let mut index = Index::new();
-        let mut by_subscription = HashMap::new();
+    pub fn new(tail: Arc<Tail>) -> Result<Self, StoreError> {
         let always = Arc::new(Condition::parse("true")?);
-        for (at, (spec, id)) in handlers.iter().enumerate() {
-            let condition = spec.condition.clone().unwrap_or_else(|| always.clone());
-            let want = Want { topic: spec.topic.clone(), condition };
-            let group: Arc<str> = spec.key.as_str().into();
-            index.add(&want, Subscription { id: *id, group, params: spec.params.clone() });
-            by_subscription.insert(*id, at);
+        let routing = Mutex::new(Routes { index: Index::new(), mailboxes: HashMap::new(), always });
+        Ok(Self { tail, routing, routed_to: AtomicU64::new(0), is_listening: AtomicBool::new(false) })
+    }
+
+    /// A mailbox for a handler with this subscription; closed at first.
+    pub fn add(&self, spec: &Spec, subscription: Uuid, progress: Arc<Progress>) -> Arc<Mailbox> {
+        let state = Mutex::new(MailboxState { closed_at: Some(0), ..MailboxState::default() });
+        let mailbox =
+            Arc::new(Mailbox { state, wake: Arc::new(Notify::new()), progress, is_gone: AtomicBool::new(false) });
+        let mut routes = self.routes();
+        let condition = spec.condition.clone().unwrap_or_else(|| routes.always.clone());
+        let want = Want { topic: spec.topic.clone(), condition };
+        let group: Arc<str> = spec.key.as_str().into();
+        routes.index.add(&want, Subscription { id: subscription, group, params: spec.params.clone() });
+        routes.mailboxes.insert(subscription, mailbox.clone());
+        mailbox
+    }
+
+    /// Nothing more is put into the mailbox of this subscription: its handler reads the store by itself until it has ended.
+    pub fn remove(&self, subscription: Uuid) {
+        let mut routes = self.routes();
+        routes.index.remove(subscription);
+        if let Some(mailbox) = routes.mailboxes.remove(&subscription) {
+            mailbox.is_gone.store(true, Ordering::SeqCst);
+            mailbox.close_at(self.routed_to());
         }
-        let mailbox = |always_wake: &bool| {
-            let state = Mutex::new(MailboxState { closed_at: Some(0), ..MailboxState::default() });
-            Arc::new(Mailbox { state, wake: Arc::new(Notify::new()), always_wake: *always_wake })
-        };
-        let mailboxes = always_wake.iter().map(mailbox).collect();
-        Ok(Self { tail, routing: Mutex::new(()), routed_to: AtomicU64::new(0), index, by_subscription, mailboxes })
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything up to here is in the mailboxes that are open.
@@ -100,20 +122,20 @@ impl Router {
     }
 
     /// Opens a mailbox for a handler that knows everything up to here; false if it is not far enough.
-    pub fn open(&self, at: usize, known_to: Seq) -> bool {
-        let _routing = self.routing.lock().unwrap_or_else(PoisonError::into_inner);
-        if known_to < self.routed_to() {
+    pub fn open(&self, mailbox: &Mailbox, known_to: Seq) -> bool {
+        let _routing = self.routes();
+        if known_to < self.routed_to() || mailbox.is_gone.load(Ordering::SeqCst) {
             return false;
         }
-        *self.mailboxes[at].lock() = MailboxState { skip_to: known_to, ..MailboxState::default() };
+        *mailbox.lock() = MailboxState { skip_to: known_to, ..MailboxState::default() };
         true
     }
 
     /// What is in a mailbox, taken out.
-    pub fn take(&self, at: usize) -> Mail {
+    pub fn take(&self, mailbox: &Mailbox) -> Mail {
         // Before the look: what is routed by now is in the mailbox, or was taken out before.
         let routed_to = self.routed_to();
-        let mut state = self.mailboxes[at].lock();
+        let mut state = mailbox.lock();
         if state.went_back {
             return Mail::WentBack;
         }
@@ -125,10 +147,16 @@ impl Router {
         }
     }
 
+    /// Does it listen?
+    pub fn is_listening(&self) -> bool {
+        self.is_listening.load(Ordering::SeqCst)
+    }
+
     /// Begins to listen. Mailboxes can be opened from then on.
     pub async fn listen(&self) -> Result<Listening, StoreError> {
         let listening = self.tail.listen().await?;
         self.routed_to.store(self.tail.read_to(), Ordering::SeqCst);
+        self.is_listening.store(true, Ordering::SeqCst);
         Ok(listening)
     }
 
@@ -163,9 +191,9 @@ impl Router {
     }
 
     fn go_back(&self) {
-        let _routing = self.routing.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes();
         self.routed_to.store(self.tail.read_to(), Ordering::SeqCst);
-        for mailbox in &self.mailboxes {
+        for mailbox in routes.mailboxes.values() {
             *mailbox.lock() = MailboxState { went_back: true, ..MailboxState::default() };
             mailbox.wake.notify_one();
         }
@@ -173,22 +201,22 @@ impl Router {
 
     /// Puts the events of a chunk where they belong.
     fn route(&self, chunk: &Chunk) {
-        let _routing = self.routing.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes();
         let routed_to = self.routed_to();
         if chunk.next <= routed_to {
             return;
         }
         if chunk.after > routed_to {
-            self.mailboxes.iter().for_each(|mailbox| mailbox.close_at(routed_to));
+            routes.mailboxes.values().for_each(|mailbox| mailbox.close_at(routed_to));
         }
         let mut found = Found::default();
-        let mut woken: Vec<usize> = Vec::new();
+        let mut woken: Vec<Uuid> = Vec::new();
         for event in chunk.events.iter().filter(|event| event.seq > routed_to) {
-            self.index.matches(&EventView::new(event), &mut found);
+            routes.index.matches(&EventView::new(event), &mut found);
             for subscription in &found.matched {
-                let at = self.by_subscription[&subscription.id];
-                if self.mailboxes[at].put(event) && woken.last() != Some(&at) {
-                    woken.push(at);
+                let id = subscription.id;
+                if routes.mailboxes.get(&id).is_some_and(|mailbox| mailbox.put(event)) && woken.last() != Some(&id) {
+                    woken.push(id);
                 }
             }
             for (subscription, failure) in &found.failed {
@@ -198,8 +226,9 @@ impl Router {
         self.routed_to.store(chunk.next, Ordering::SeqCst);
         woken.sort_unstable();
         woken.dedup();
-        woken.iter().for_each(|at| self.mailboxes[*at].wake.notify_one());
-        self.mailboxes.iter().filter(|mailbox| mailbox.always_wake).for_each(|mailbox| mailbox.wake.notify_one());
+        woken.iter().filter_map(|id| routes.mailboxes.get(id)).for_each(|mailbox| mailbox.wake.notify_one());
+        let followed = routes.mailboxes.values().filter(|mailbox| mailbox.progress.is_followed());
+        followed.for_each(|mailbox| mailbox.wake.notify_one());
     }
 }
 

@@ -1,51 +1,67 @@
 //! How is it all started and stopped?
 
+use super::establish::{Established, establish_all};
 use super::member::Membership;
 use super::progress::Progress;
 use super::pulse;
-use super::router::Router;
+use super::router::{Mailbox, Router};
 use super::settler::Settler;
-use super::worker::{Counters, Idle, Parent, Worker};
+use super::worker::{Counters, Halt, Idle, Parent, Parents, Worker};
 use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::{Mode, Spec, parents_of};
-use ensue_core::positions::{GroupKind, NewGroup, NewSubscription, slot_of};
+use ensue_core::positions::slot_of;
 use ensue_core::{Event, GroupName, Seq, StoreError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use uuid::Uuid;
-
-/// How many subscriptions of a handler's group are looked at once.
-const SUBSCRIPTIONS_PAGE: usize = 100;
 
 /// Everything that runs handlers in this process.
 pub(crate) struct Deliveries {
     membership: Arc<Membership>,
-    is_member: bool,
-    handlers: Vec<Running>,
+    router: Arc<Router>,
+    settler: Settler,
     look: watch::Sender<u64>,
-    stop: watch::Sender<bool>,
-    workers: Mutex<Vec<JoinHandle<()>>>,
-    loops: Vec<JoinHandle<()>>,
+    handlers: Mutex<Handlers>,
+    loops: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The handlers that run, and those that come to their end.
+#[derive(Default)]
+struct Handlers {
+    running: Vec<Running>,
+    /// No longer bound, or replaced: each ends by itself, and its successor begins after that.
+    leaving: Vec<Leaving>,
+    is_stopped: bool,
 }
 
 /// A handler that a publish can wait for.
-pub(super) struct SyncHandler<'d> {
-    pub spec: &'d Arc<Spec>,
+pub(super) struct SyncHandler {
+    pub spec: Arc<Spec>,
     pub subscription: Uuid,
     slots_total: u16,
-    pub progress: &'d Arc<Progress>,
+    pub progress: Arc<Progress>,
 }
 
 /// A handler that runs.
 struct Running {
     spec: Arc<Spec>,
-    subscription: Uuid,
-    slots_total: u16,
-    progress: Option<Arc<Progress>>,
+    place: Established,
+    progress: Arc<Progress>,
+    parents: Arc<Parents>,
+    mailbox: Arc<Mailbox>,
     idle: watch::Receiver<Option<Idle>>,
+    halt: watch::Sender<Halt>,
+    worker: JoinHandle<()>,
+}
+
+/// A handler that was unbound.
+struct Leaving {
+    key: GroupName,
+    halt: watch::Sender<Halt>,
+    has_ended: watch::Receiver<bool>,
     worker: AbortHandle,
 }
 
@@ -53,72 +69,112 @@ impl Deliveries {
     /// Makes the groups of all handlers, then starts them: none is given anything before all are there.
     pub async fn start(bus: &Ensue) -> Result<Self, Error> {
         let inner = bus.inner();
-        let store = bus.store().clone();
-        let specs = inner.handlers.bound();
-        let slots = store.handler_slots();
-        let mut handlers = Vec::with_capacity(specs.len());
-        for spec in &specs {
-            handlers.push(establish(bus, spec, slots).await?);
-        }
-        let wanted: Vec<(Arc<Spec>, Uuid)> =
-            specs.iter().cloned().zip(handlers.iter().map(|(subscription, _)| *subscription)).collect();
-        let is_parent = |at: usize| (0..specs.len()).any(|child| parents_of(&specs, child).contains(&at));
-        let followed: Vec<bool> = (0..specs.len()).map(|at| specs[at].mode == Mode::Sync || is_parent(at)).collect();
-        let progress: Vec<Option<Arc<Progress>>> =
-            followed.iter().map(|followed| followed.then(|| Arc::new(Progress::default()))).collect();
-        let router = Arc::new(Router::new(inner.tail.clone(), &wanted, &followed)?);
-        let served = specs.iter().map(|spec| spec.key.clone()).collect();
-        let membership = Arc::new(Membership::new(store.clone(), inner.member, served));
-        let settler = Settler::start(bus.shared());
-        let (stop, look) = (watch::Sender::new(false), watch::Sender::new(0));
-        let mut loops = Vec::new();
+        let membership = Arc::new(Membership::new(bus.store().clone(), inner.member));
+        let deliveries = Self {
+            router: Arc::new(Router::new(inner.tail.clone())?),
+            settler: Settler::start(bus.shared()),
+            look: watch::Sender::new(0),
+            handlers: Mutex::default(),
+            loops: Mutex::default(),
+            membership: membership.clone(),
+        };
+        deliveries.take_over(bus).await?;
+        deliveries.keep(tokio::spawn(pulse::run(bus.clone(), membership)));
+        Ok(deliveries)
+    }
+
+    /// Runs what is bound now: what is not bound any more comes to its end, what is new begins. One call at a time: whoever
+    /// changes what is bound holds `Inner::rebinding`. If it fails, everything is as it was.
+    pub async fn take_over(&self, bus: &Ensue) -> Result<(), Error> {
+        let specs = bus.inner().handlers.bound();
+        let is_running = |spec: &Arc<Spec>| self.lock().running.iter().any(|one| Arc::ptr_eq(&one.spec, spec));
+        let new: Vec<Arc<Spec>> = specs.iter().filter(|spec| !is_running(spec)).cloned().collect();
+        let new = establish_all(bus, new).await?;
         // Who only runs jobs takes no slots; but a change of rules must wait for it, too.
-        let is_member = !handlers.is_empty() || inner.handlers.has_registered();
-        if is_member {
-            membership.join().await?;
-            let begun = membership.lease.begun();
-            bus.take_over_rules().await?;
-            membership.lease.caught_up(begun);
+        if !specs.is_empty() || bus.inner().handlers.has_registered() || self.membership.has_joined() {
+            let is_first = !self.membership.has_joined();
+            self.membership.serve(specs.iter().map(|spec| spec.key.clone()).collect()).await?;
+            if is_first {
+                let begun = self.membership.lease.begun();
+                bus.take_over_rules().await?;
+                self.membership.lease.caught_up(begun);
+            }
         }
-        if !handlers.is_empty() {
-            let listening = router.listen().await?;
-            loops.push(tokio::spawn(router.clone().run(listening)));
+        if !new.is_empty() && !self.router.is_listening() {
+            let listening = self.router.listen().await?;
+            self.keep(tokio::spawn(self.router.clone().run(listening)));
         }
-        let member = is_member.then(|| membership.clone());
-        loops.push(tokio::spawn(pulse::run(bus.clone(), member)));
-        let (mut running, mut workers) = (Vec::with_capacity(handlers.len()), Vec::new());
-        for (at, (spec, (subscription, slots_total))) in specs.iter().cloned().zip(handlers).enumerate() {
+        let mut handlers = self.lock();
+        if handlers.is_stopped {
+            return Ok(());
+        }
+        handlers.unbind(&self.router, |spec| !specs.iter().any(|bound| Arc::ptr_eq(bound, spec)));
+        // All mailboxes are there before the first handler begins.
+        let new = new.into_iter().map(|(spec, place)| {
+            let progress = Arc::new(Progress::default());
+            let mailbox = self.router.add(&spec, place.subscription, progress.clone());
+            (spec, place, progress, mailbox)
+        });
+        let new: Vec<_> = new.collect();
+        let mut waiting = Vec::with_capacity(new.len());
+        for (spec, place, progress, mailbox) in new {
             let (idle, is_idle) = watch::channel(None);
-            let wake = router.mailboxes[at].wake.clone();
-            let parent = |at: usize| Some(Parent { key: specs[at].key.clone(), progress: progress[at].clone()? });
-            let parents: Vec<Parent> = parents_of(&specs, at).into_iter().filter_map(parent).collect();
-            parents.iter().for_each(|parent| parent.progress.tell(wake.clone()));
+            let (halt, begin) = (watch::Sender::new(Halt::Not), Arc::new(Notify::new()));
             let worker = Worker {
-                at,
                 spec: spec.clone(),
-                subscription,
-                slots_total,
-                store: store.clone(),
-                router: router.clone(),
-                settler: settler.clone(),
-                membership: membership.clone(),
-                states: inner.states.clone(),
+                subscription: place.subscription,
+                slots_total: place.slots_total,
+                store: bus.store().clone(),
+                router: self.router.clone(),
+                settler: self.settler.clone(),
+                membership: self.membership.clone(),
+                states: bus.inner().states.clone(),
                 counters: Counters::of(spec.key.as_str()),
-                progress: progress[at].clone(),
-                parents,
-                gate: inner.gate.clone(),
-                wake,
-                stop: stop.subscribe(),
-                look: look.subscribe(),
+                progress: progress.clone(),
+                parents: Arc::default(),
+                gate: bus.inner().gate.clone(),
+                mailbox: mailbox.clone(),
+                stop: halt.subscribe(),
+                look: self.look.subscribe(),
                 idle,
             };
-            let task = tokio::spawn(worker.run());
-            let worker = task.abort_handle();
-            workers.push(task);
-            let progress = progress[at].clone();
-            running.push(Running { spec, subscription, slots_total, progress, idle: is_idle, worker });
+            let (parents, before) = (worker.parents.clone(), handlers.leaving_of(&spec.key));
+            waiting.push(begin.clone());
+            let task = tokio::spawn(async move {
+                begin.notified().await;
+                // Never two at once of one handler: what the one before has is written and given back first.
+                for mut ended in before {
+                    let _ended_or_aborted = ended.wait_for(|ended| *ended).await;
+                }
+                worker.run().await;
+            });
+            handlers.running.push(Running {
+                spec,
+                place,
+                progress,
+                parents,
+                mailbox,
+                idle: is_idle,
+                halt,
+                worker: task,
+            });
         }
-        Ok(Self { membership, is_member, handlers: running, look, stop, workers: Mutex::new(workers), loops })
+        handlers.order();
+        waiting.iter().for_each(|begin| begin.notify_one());
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Handlers> {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, task: JoinHandle<()>) {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Lets the handlers look whether more can start.
+    pub fn wake(&self) {
+        self.lock().running.iter().for_each(|handler| handler.mailbox.wake.notify_one());
     }
 
     /// May this process start anything, as far as its lease is concerned?
@@ -142,17 +198,20 @@ impl Deliveries {
     }
 
     /// The handlers that a publish can wait for.
-    pub(super) fn sync_handlers(&self) -> impl Iterator<Item = SyncHandler<'_>> {
-        let sync = self.handlers.iter().filter(|handler| handler.spec.mode == Mode::Sync);
-        sync.filter_map(|handler| {
-            let Running { spec, subscription, slots_total, .. } = handler;
-            let progress = handler.progress.as_ref()?;
-            Some(SyncHandler { spec, subscription: *subscription, slots_total: *slots_total, progress })
+    pub(super) fn sync_handlers(&self) -> Vec<SyncHandler> {
+        let handlers = self.lock();
+        let sync = handlers.running.iter().filter(|handler| handler.spec.mode == Mode::Sync);
+        sync.map(|Running { spec, place, progress, .. }| SyncHandler {
+            spec: spec.clone(),
+            subscription: place.subscription,
+            slots_total: place.slots_total,
+            progress: progress.clone(),
         })
+        .collect()
     }
 
     /// Should this process run the event, by what it knows of the others?
-    pub(super) fn is_here(&self, handler: &SyncHandler<'_>, event: &Event) -> bool {
+    pub(super) fn is_here(&self, handler: &SyncHandler, event: &Event) -> bool {
         let slot = slot_of(event.object.as_ref(), event.seq, handler.slots_total);
         self.membership.wanted(&handler.spec.key, handler.slots_total).contains(&slot)
     }
@@ -161,8 +220,8 @@ impl Deliveries {
     pub async fn drained(&self, end: Seq) {
         self.look.send_modify(|look| *look += 1);
         let look = *self.look.borrow();
-        for handler in &self.handlers {
-            let mut idle = handler.idle.clone();
+        let all: Vec<_> = self.lock().running.iter().map(|handler| handler.idle.clone()).collect();
+        for mut idle in all {
             let is_idle = |idle: &Option<Idle>| idle.is_some_and(|idle| idle.seen_to >= end && idle.look >= look);
             // A worker that has ended does nothing more.
             let _idle_or_ended = idle.wait_for(is_idle).await;
@@ -171,15 +230,15 @@ impl Deliveries {
 
     /// Starts nothing more, lets what runs end within this time, writes down what is done and gives the slots back.
     pub async fn shutdown(&self, bus: &Ensue, wait_max: Duration) -> Result<(), StoreError> {
-        self.stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + wait_max;
         let mut in_time = true;
-        let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
-        for worker in workers {
-            in_time &= tokio::time::timeout_at(deadline, worker).await.is_ok();
+        let ends = self.lock().stop();
+        for mut ended in ends {
+            let end = tokio::time::timeout_at(deadline, ended.wait_for(|ended| *ended)).await;
+            in_time &= end.is_ok();
         }
         self.end();
-        if !self.is_member {
+        if !self.membership.has_joined() {
             return Ok(());
         }
         if !in_time {
@@ -190,8 +249,70 @@ impl Deliveries {
 
     /// Ends everything at once.
     pub fn end(&self) {
-        self.handlers.iter().for_each(|handler| handler.worker.abort());
-        self.loops.iter().for_each(JoinHandle::abort);
+        let handlers = self.lock();
+        handlers.running.iter().for_each(|handler| handler.worker.abort());
+        handlers.leaving.iter().for_each(|handler| handler.worker.abort());
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Handlers {
+    /// Those that are not to run any more begin nothing new, and come to their end.
+    fn unbind(&mut self, router: &Router, goes: impl Fn(&Arc<Spec>) -> bool) {
+        self.leaving.retain(|leaving| !*leaving.has_ended.borrow());
+        let (gone, stays) = std::mem::take(&mut self.running).into_iter().partition(|one| goes(&one.spec));
+        self.running = stays;
+        let gone: Vec<Running> = gone;
+        for running in gone {
+            running.halt.send_replace(Halt::Unbound);
+            router.remove(running.place.subscription);
+            self.leaving.push(running.leave());
+        }
+    }
+
+    /// When those of a key that come to their end have ended.
+    fn leaving_of(&self, key: &GroupName) -> Vec<watch::Receiver<bool>> {
+        self.leaving.iter().filter(|one| one.key == *key).map(|one| one.has_ended.clone()).collect()
+    }
+
+    /// Tells each who its parents are: for one event they go first.
+    fn order(&self) {
+        let specs: Vec<Arc<Spec>> = self.running.iter().map(|one| one.spec.clone()).collect();
+        let mut children: Vec<Vec<Arc<Notify>>> = vec![Vec::new(); specs.len()];
+        for (at, handler) in self.running.iter().enumerate() {
+            let parents = parents_of(&specs, at);
+            parents.iter().for_each(|parent| children[*parent].push(handler.mailbox.wake.clone()));
+            let parent = |at: usize| Parent { key: specs[at].key.clone(), progress: self.running[at].progress.clone() };
+            handler.parents.set(parents.into_iter().map(parent).collect());
+        }
+        for (handler, children) in self.running.iter().zip(children) {
+            handler.progress.follow(children, handler.spec.mode == Mode::Sync);
+        }
+    }
+
+    /// Everything stops; answers when each has ended.
+    fn stop(&mut self) -> Vec<watch::Receiver<bool>> {
+        self.is_stopped = true;
+        let running = std::mem::take(&mut self.running);
+        self.leaving.extend(running.into_iter().map(Running::leave));
+        for leaving in &self.leaving {
+            leaving.halt.send_replace(Halt::Stop);
+        }
+        self.leaving.iter().map(|leaving| leaving.has_ended.clone()).collect()
+    }
+}
+
+impl Running {
+    /// It comes to its end.
+    fn leave(self) -> Leaving {
+        let (ended, has_ended) = watch::channel(false);
+        let (worker, task) = (self.worker.abort_handle(), self.worker);
+        tokio::spawn(async move {
+            // One that was aborted, or has panicked, has ended too.
+            let _ended_or_aborted = task.await;
+            ended.send_replace(true);
+        });
+        Leaving { key: self.spec.key.clone(), halt: self.halt, has_ended, worker }
     }
 }
 
@@ -207,33 +328,5 @@ impl Ensue {
 impl Drop for Deliveries {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Makes the group of a handler and its one subscription; answers the subscription's id, and how many slots there are.
-async fn establish(bus: &Ensue, spec: &Spec, slots: u16) -> Result<(Uuid, u16), StoreError> {
-    let store = bus.store();
-    let group: &GroupName = &spec.key;
-    let new = NewGroup { name: group.clone(), kind: GroupKind::Handler, start: spec.start, slots };
-    let (state, _) = store.create_group(new).await?;
-    let slots = u16::try_from(state.slots.len()).unwrap_or(1);
-    let subscription = NewSubscription {
-        group: group.clone(),
-        topic: spec.topic.clone(),
-        condition: spec.condition.as_ref().map(|condition| condition.source().to_owned()),
-        params: spec.params.clone(),
-        expires_in: None,
-    };
-    let (kept, _) = store.subscribe(subscription).await?;
-    // What the handler wanted under the same name before, it wants no longer.
-    loop {
-        let known = store.subscriptions(group, None, SUBSCRIPTIONS_PAGE).await?;
-        let others: Vec<Uuid> = known.iter().map(|other| other.id).filter(|id| *id != kept.id).collect();
-        if others.is_empty() {
-            return Ok((kept.id, slots));
-        }
-        for other in others {
-            store.unsubscribe(group, other).await?;
-        }
     }
 }

@@ -27,7 +27,8 @@ impl Life<'_> {
         if self.is_paused() {
             return Ok(false);
         }
-        while self.ending.is_none() && self.running.len() < self.worker.spec.concurrency {
+        let (limits, parents) = (self.worker.spec.limits(), self.worker.parents.now());
+        while self.ending.is_none() && self.running.len() < limits.concurrency {
             if started >= STARTS_IN_A_ROW {
                 return Ok(self.lanes.has_ready());
             }
@@ -39,7 +40,6 @@ impl Life<'_> {
             match self.lanes.step(&key, self.now) {
                 Step::Nothing => {}
                 Step::Run { event, attempts, redriven, has_row, claimed } => {
-                    let parents = &self.worker.parents;
                     if attempts == 0 && !parents.iter().all(|parent| self.lets_have(parent, event.seq)) {
                         let memory = self.lanes.get_mut(&key);
                         let since = memory
@@ -54,7 +54,7 @@ impl Life<'_> {
                         return Err(StoreError::Unavailable(why.into()));
                     }
                     started += 1;
-                    if !claimed && attempts >= self.worker.spec.retry.attempts_max() {
+                    if !claimed && attempts >= limits.retry.attempts_max() {
                         // Each was written down before it started, and none has ended: it ends whoever runs it.
                         let error = "it never ended: every process that ran it was gone before it did".to_owned();
                         let ended = Ended::Failed { error, after: None, permanent: true };
@@ -193,7 +193,7 @@ impl Life<'_> {
             seq: event.seq,
             attempt,
             redriven,
-            timeout: spec.timeout,
+            timeout: spec.limits().timeout,
             cancelled: self.cancel.subscribe(),
             states: self.worker.states.clone(),
             work: Work::Delivery(DeliveryWork {

@@ -6,7 +6,7 @@
 use super::life::{End, Life};
 use super::member::{Membership, View};
 use super::progress::Progress;
-use super::router::{Router, condition_failed};
+use super::router::{Mailbox, Router, condition_failed};
 use super::settler::Settler;
 use super::ticks::SLOTS_LOOK_EVERY;
 use crate::handlers::{Spec, States};
@@ -16,9 +16,9 @@ use ensue_core::store::SharedStore;
 use ensue_core::{Event, GroupName, Seq, StoreError};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -33,9 +33,34 @@ pub(super) struct Parent {
     pub progress: Arc<Progress>,
 }
 
+/// Those that go first, as of now: handlers come and go.
+#[derive(Default)]
+pub(super) struct Parents(Mutex<Arc<[Parent]>>);
+
+impl Parents {
+    pub fn now(&self) -> Arc<[Parent]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set(&self, parents: Vec<Parent>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = parents.into();
+    }
+}
+
+/// What a worker is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Halt {
+    /// Go on.
+    #[default]
+    Not,
+    /// The handler is no longer bound here: begin nothing new, let what runs come to its end, and give back what it has.
+    Unbound,
+    /// The process stops: what runs is told to end.
+    Stop,
+}
+
 /// What a worker works with, in all its lives.
 pub(super) struct Worker {
-    pub at: usize,
     pub spec: Arc<Spec>,
     pub subscription: Uuid,
     pub slots_total: u16,
@@ -45,13 +70,13 @@ pub(super) struct Worker {
     pub membership: Arc<Membership>,
     pub states: Arc<States>,
     pub counters: Counters,
-    pub progress: Option<Arc<Progress>>,
-    pub parents: Vec<Parent>,
+    pub progress: Arc<Progress>,
+    pub parents: Arc<Parents>,
     /// The rules that this process goes by.
     pub gate: Arc<Gate>,
-    /// Rung by the mailbox and by parents.
-    pub wake: Arc<Notify>,
-    pub stop: watch::Receiver<bool>,
+    /// Its bell is rung by parents, too.
+    pub mailbox: Arc<Mailbox>,
+    pub stop: watch::Receiver<Halt>,
     /// Counts up when somebody wants every worker to look whether there is something to do.
     pub look: watch::Receiver<u64>,
     /// When everything there is is done and written: up to where, and after which look.
@@ -86,28 +111,55 @@ pub(super) struct Idle {
 impl Worker {
     /// Works until it is told to stop.
     pub async fn run(self) {
+        self.live_again_and_again().await;
+        self.progress.end();
+        self.give_back_unbound().await;
+    }
+
+    /// Other processes may serve the group, or this one again.
+    async fn give_back_unbound(&self) {
+        let mut stop = self.stop.clone();
+        while *stop.borrow() == Halt::Unbound {
+            match self.release_all().await {
+                Ok(()) | Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(handler = %self.spec.key, %error, "its slots cannot be given back; trying again")
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN_AFTER) => {}
+                _stops = halted(&mut stop, Halt::Unbound) => return,
+            }
+        }
+    }
+
+    async fn release_all(&self) -> Result<(), StoreError> {
+        let all: Vec<SlotNumber> = (0..self.slots_total).collect();
+        self.store.release(self.membership.member.id, &self.spec.key, &all).await
+    }
+
+    async fn live_again_and_again(&self) {
         let mut stop = self.stop.clone();
         loop {
             let end = AssertUnwindSafe(self.live()).catch_unwind().await.unwrap_or_else(|_| {
                 let why = "something that the handler brought has panicked";
                 Err(StoreError::Engine(why.into()))
             });
-            if let Some(progress) = &self.progress {
-                progress.end();
-            }
+            self.progress.end();
             match end {
                 Ok(End::Stopped) => return,
                 Ok(End::Again) => {}
                 Err(StoreError::Closed) => return,
+                Err(_) if *stop.borrow() != Halt::Not => return,
                 Err(error) => {
                     tracing::warn!(handler = %self.spec.key, %error, "the handler begins again");
                     tokio::select! {
                         () = tokio::time::sleep(AGAIN_AFTER) => {}
-                        () = stopped(&mut stop) => return,
+                        _halt = halted(&mut stop, Halt::Not) => return,
                     }
                 }
             }
-            if *stop.borrow() {
+            if *stop.borrow() != Halt::Not {
                 return;
             }
         }
@@ -117,8 +169,7 @@ impl Worker {
         let mut view = self.membership.watch();
         let seen = view.borrow_and_update().clone();
         // Taken again they have new fences: what a life before may still have on its way is not written then.
-        let all: Vec<SlotNumber> = (0..self.slots_total).collect();
-        self.store.release(self.membership.member.id, &self.spec.key, &all).await?;
+        self.release_all().await?;
         let wanted = self.wanted();
         let acquired = if wanted.is_empty() { Ok(Vec::new()) } else { self.acquire(&wanted).await };
         let acquired = match acquired {
@@ -153,7 +204,7 @@ impl Worker {
             _changed = look.changed() => {}
             // Who has them gives them back, and does not say so.
             () = tokio::time::sleep(SLOTS_LOOK_EVERY), if is_to_have_some => {}
-            () = stopped(&mut stop) => return Ok(End::Stopped),
+            _halt = halted(&mut stop, Halt::Not) => return Ok(End::Stopped),
         }
         Ok(End::Again)
     }
@@ -203,8 +254,8 @@ impl Worker {
     }
 }
 
-/// Comes back when it is told to stop.
-pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
+/// Comes back when more is told than this.
+pub(super) async fn halted(stop: &mut watch::Receiver<Halt>, heard: Halt) -> Halt {
     // Who would tell is gone: so is the bus.
-    let _told_or_gone = stop.wait_for(|stop| *stop).await;
+    stop.wait_for(|halt| *halt > heard).await.map_or(Halt::Stop, |halt| *halt)
 }

@@ -1,6 +1,7 @@
 //! How is a handler bound to events, and how is it run?
 
 use super::handler::{BatchHandler, ErasedHandler, Handler, Typed, TypedBatch};
+use super::limits::{HandlerLimits, LimitsNow};
 use super::pull::{NoCode, Pull};
 use crate::Ensue;
 use crate::error::Error;
@@ -9,17 +10,13 @@ use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
 use ensue_core::{Event, GroupName, Invalid, Json, Payload, Topic};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How many deliveries of one handler run at once, unless told.
-const CONCURRENCY: usize = 8;
 /// How many events a batch has, unless told, and at most.
 const BATCH: usize = 100;
 const BATCH_MAX: usize = 1_000;
-/// How many may run at once.
-const CONCURRENCY_MAX: usize = 10_000;
 
 /// Does a publish that asks for it wait for the handler?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +51,6 @@ impl From<Subscription> for Binding {
 }
 
 /// Everything that is known about a handler.
-#[derive(Clone)]
 pub(crate) struct Spec {
     pub key: GroupName,
     pub topic: Option<Topic>,
@@ -62,27 +58,36 @@ pub(crate) struct Spec {
     pub params: Json,
     pub start: Start,
     pub ordered: bool,
-    pub concurrency: usize,
-    pub timeout: Option<Duration>,
+    pub limits: LimitsNow,
     /// It sees to its timeout itself.
     pub ends_itself: bool,
-    pub retry: Retry,
-    pub on_exhausted: OnExhausted,
     pub mode: Mode,
-    pub logs_always: bool,
-    pub audit: bool,
     /// How many events are handled at once; 1 for a handler of single events.
     pub batch: usize,
     pub split_by: Option<SplitBy>,
     /// Its deliveries become jobs, which workers elsewhere claim.
     pub pull: bool,
+    /// The store keeps it; else it is bound by this process.
+    pub defined: Option<Defined>,
     pub code: Arc<dyn ErasedHandler>,
+}
+
+/// What the store says of a handler that it keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Defined {
+    pub subscription: Uuid,
+    pub revision: u64,
 }
 
 /// Divides a batch: events with the same text go together.
 pub(crate) type SplitBy = Arc<dyn Fn(&Event) -> String + Send + Sync>;
 
 impl Spec {
+    /// How it is run, as of now.
+    pub fn limits(&self) -> Arc<HandlerLimits> {
+        self.limits.get()
+    }
+
     /// Does this process run jobs that are sent to it?
     pub fn runs_jobs(&self) -> bool {
         !self.pull && self.batch == 1
@@ -110,18 +115,17 @@ pub struct HandlerBuilder {
     name: Option<String>,
     start: Start,
     ordered: bool,
-    concurrency: usize,
-    timeout: Option<Duration>,
+    limits: HandlerLimits,
     ends_itself: bool,
-    retry: Retry,
-    on_exhausted: OnExhausted,
     mode: Mode,
-    logs_always: bool,
-    audit: bool,
     batch: usize,
     split_by: Option<SplitBy>,
     filter: Option<(String, Json)>,
     pull: bool,
+    /// Its key, where that is not made of what it is bound to and its name.
+    key: Option<GroupName>,
+    /// Where it waits to be bound with others, while the bus runs.
+    among: Option<Gathered>,
 }
 
 impl HandlerBuilder {
@@ -132,19 +136,38 @@ impl HandlerBuilder {
             name: None,
             start: Start::Now,
             ordered: true,
-            concurrency: CONCURRENCY,
-            timeout: None,
+            limits: HandlerLimits::default(),
             ends_itself: false,
-            retry: Retry::default(),
-            on_exhausted: OnExhausted::default(),
             mode: Mode::Async,
-            logs_always: false,
-            audit: false,
             batch: BATCH,
             split_by: None,
             filter: None,
             pull: false,
+            key: None,
+            among: None,
         }
+    }
+
+    /// It is bound with others, while the bus runs.
+    pub(super) fn among(self, gathered: Gathered) -> Self {
+        Self { among: Some(gathered), ..self }
+    }
+
+    /// Everything that can be changed later.
+    pub(super) fn with_limits(self, limits: HandlerLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// A pull handler under this key, bound nowhere yet.
+    pub(super) fn pulled_as(self, key: GroupName) -> Result<Spec, Invalid> {
+        self.pulled(Some(key))
+    }
+
+    fn pulled(mut self, key: Option<GroupName>) -> Result<Spec, Invalid> {
+        (self.pull, self.batch, self.key) = (true, 1, key);
+        let mut spec = self.check(Arc::new(NoCode))?;
+        spec.code = Arc::new(Pull::of(&spec));
+        Ok(spec)
     }
 
     /// What it is called. Its key is what it is bound to, a dot and this name; a handler of a condition has the name
@@ -169,28 +192,34 @@ impl HandlerBuilder {
     }
 
     /// How many run at once in this process; 8 unless told. Those of one object run one after another all the same.
-    pub fn concurrency(self, concurrency: usize) -> Self {
-        Self { concurrency, ..self }
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.limits.concurrency = concurrency;
+        self
     }
 
     /// An attempt that takes longer is ended and has failed. There is no limit unless told.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ends_itself: false, ..self }
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        (self.limits.timeout, self.ends_itself) = (Some(timeout), false);
+        self
     }
 
-    /// The handler ends its attempts itself after this time: it is told to them and shown, and nobody else sees to it.
-    pub fn own_timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ends_itself: true, ..self }
+    /// The handler ends its attempts itself after this time: it is told to them ([`Context::timeout`](crate::Context::timeout)) and
+    /// shown, and nobody else sees to it. None if there is no limit now, and may be one later.
+    pub fn own_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        (self.limits.timeout, self.ends_itself) = (timeout.into(), true);
+        self
     }
 
     /// How often it is attempted, and after how long.
-    pub fn retry(self, retry: Retry) -> Self {
-        Self { retry, ..self }
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.limits.retry = retry;
+        self
     }
 
     /// What to do when its attempts are exhausted.
-    pub fn on_exhausted(self, on_exhausted: OnExhausted) -> Self {
-        Self { on_exhausted, ..self }
+    pub fn on_exhausted(mut self, on_exhausted: OnExhausted) -> Self {
+        self.limits.on_exhausted = on_exhausted;
+        self
     }
 
     /// A publish can wait for it: see [`Ensue::publish_and_wait`](crate::Ensue::publish_and_wait).
@@ -199,13 +228,15 @@ impl HandlerBuilder {
     }
 
     /// Keeps the lines of attempts that succeed, too.
-    pub fn logs_always(self) -> Self {
-        Self { logs_always: true, ..self }
+    pub fn logs_always(mut self) -> Self {
+        self.limits.logs_always = true;
+        self
     }
 
     /// Records every delivery, with its times and outcome.
-    pub fn audit(self) -> Self {
-        Self { audit: true, ..self }
+    pub fn audit(mut self) -> Self {
+        self.limits.audit = true;
+        self
     }
 
     /// How many events a handler of batches gets at most; 100 unless told. A batch is what is there when it starts: it
@@ -234,11 +265,9 @@ impl HandlerBuilder {
     /// claimed by workers elsewhere ([`Ensue::claim_jobs`](crate::Ensue::claim_jobs)). Order, retries and what happens when they
     /// are exhausted are those of the handler.
     pub fn pull(mut self) -> Result<(), Error> {
-        (self.pull, self.batch) = (true, 1);
-        let bus = self.bus.clone();
-        let mut spec = self.check(Arc::new(NoCode))?;
-        spec.code = Arc::new(Pull::of(&spec));
-        Ok(bus.inner().handlers.add(spec)?)
+        let (bus, among) = (self.bus.clone(), self.among.take());
+        let spec = self.pulled(None)?;
+        bind(&bus, among, spec)
     }
 
     /// Binds code that was registered by name.
@@ -251,35 +280,26 @@ impl HandlerBuilder {
         builder.handle_erased(code)
     }
 
-    pub(crate) fn handle_erased(self, code: Arc<dyn ErasedHandler>) -> Result<(), Error> {
-        let bus = self.bus.clone();
+    pub(crate) fn handle_erased(mut self, code: Arc<dyn ErasedHandler>) -> Result<(), Error> {
+        let (bus, among) = (self.bus.clone(), self.among.take());
         let spec = self.check(code)?;
-        Ok(bus.inner().handlers.add(spec)?)
+        bind(&bus, among, spec)
     }
 
     fn check(self, code: Arc<dyn ErasedHandler>) -> Result<Spec, Invalid> {
         let topic = self.binding.topic?;
         let name = self.name.ok_or_else(|| {
             Invalid::new("name", "is missing; call `named(…)`: under that name the store remembers what was done")
-        })?;
-        let key = match &topic {
-            Some(topic) => GroupName::of_handler(topic.as_str(), &name)?,
-            None => GroupName::parse("name", &name)?,
+        });
+        let key = match (self.key, &topic) {
+            (Some(key), _) => key,
+            (None, Some(topic)) => GroupName::of_handler(topic.as_str(), &name?)?,
+            (None, None) => GroupName::parse("name", &name?)?,
         };
-        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
-            let reason = format!("is {}; choose between 1 and {CONCURRENCY_MAX}", self.concurrency);
-            return Err(Invalid::new("concurrency", reason));
-        }
+        self.limits.check()?;
         if self.batch == 0 || self.batch > BATCH_MAX {
             return Err(Invalid::new("batch", format!("is {}; choose between 1 and {BATCH_MAX}", self.batch)));
         }
-        if self.timeout == Some(Duration::ZERO) {
-            return Err(Invalid::new(
-                "timeout",
-                "is zero, so that nothing could ever succeed; leave it out for no limit",
-            ));
-        }
-        self.retry.check()?;
         let (condition, params) = match self.filter {
             Some(_) if self.binding.condition.is_some() => {
                 let reason =
@@ -296,18 +316,25 @@ impl HandlerBuilder {
             params,
             start: self.start,
             ordered: self.ordered,
-            concurrency: self.concurrency,
-            timeout: self.timeout,
+            limits: LimitsNow::new(self.limits),
             ends_itself: self.ends_itself,
-            retry: self.retry,
-            on_exhausted: self.on_exhausted,
             mode: self.mode,
-            logs_always: self.logs_always,
-            audit: self.audit,
             batch: self.batch,
             split_by: self.split_by,
             pull: self.pull,
+            defined: None,
             code,
         })
     }
+}
+
+/// Handlers that are to be bound together.
+pub(super) type Gathered = Arc<Mutex<Vec<Spec>>>;
+
+fn bind(bus: &Ensue, among: Option<Gathered>, spec: Spec) -> Result<(), Error> {
+    match among {
+        Some(gathered) => gathered.lock().unwrap_or_else(PoisonError::into_inner).push(spec),
+        None => bus.inner().handlers.add(spec)?,
+    }
+    Ok(())
 }

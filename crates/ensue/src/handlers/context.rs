@@ -143,6 +143,11 @@ impl Context {
         self.0.parts.group.as_str()
     }
 
+    /// How long this attempt may take; none if the handler has no timeout.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.0.parts.timeout
+    }
+
     /// When this attempt is ended if it has not ended by then; none if the handler has no timeout.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.deadline

@@ -2,7 +2,8 @@
 
 use super::builder::{Mode, Spec};
 use crate::Ensue;
-use ensue_core::handling::OnExhausted;
+use ensue_core::handling::{OnExhausted, RetryShape};
+use ensue_core::positions::Start;
 use ensue_core::{GroupName, Json, Topic};
 use std::time::Duration;
 
@@ -19,16 +20,24 @@ pub struct HandlerInfo {
     pub params: Json,
     /// Are events of one object handled in order?
     pub ordered: bool,
+    /// Where it begins when it is new.
+    pub start: Start,
     /// How many run at once in this process.
     pub concurrency: usize,
     /// When an attempt is ended.
     pub timeout: Option<Duration>,
     /// How often it is attempted.
     pub attempts_max: u32,
+    /// After how long.
+    pub delays: RetryShape,
     /// What is done when its attempts are exhausted.
     pub on_exhausted: OnExhausted,
     /// Can a publish wait for it?
     pub mode: Mode,
+    /// Do its deliveries become jobs, which workers elsewhere claim?
+    pub pull: bool,
+    /// Does the store keep it? Else this process has bound it.
+    pub defined: bool,
 }
 
 impl Ensue {
@@ -38,17 +47,22 @@ impl Ensue {
     }
 }
 
-fn info(spec: &Spec) -> HandlerInfo {
+pub(crate) fn info(spec: &Spec) -> HandlerInfo {
+    let limits = spec.limits();
     HandlerInfo {
         key: spec.key.clone(),
         on: spec.topic.clone(),
         condition: spec.condition.as_ref().map(|condition| condition.source().to_owned()),
         params: spec.params.clone(),
         ordered: spec.ordered,
-        concurrency: spec.concurrency,
-        timeout: spec.timeout,
-        attempts_max: spec.retry.attempts_max(),
-        on_exhausted: spec.on_exhausted,
+        start: spec.start,
+        concurrency: limits.concurrency,
+        timeout: limits.timeout,
+        attempts_max: limits.retry.attempts_max(),
+        delays: limits.retry.shape(),
+        on_exhausted: limits.on_exhausted,
         mode: spec.mode,
+        pull: spec.pull,
+        defined: spec.defined.is_some(),
     }
 }

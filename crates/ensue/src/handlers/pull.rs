@@ -3,7 +3,8 @@
 use super::builder::Spec;
 use super::context::Context;
 use super::handler::{ErasedHandler, Run};
-use ensue_core::handling::{Ended, OnExhausted};
+use super::limits::LimitsNow;
+use ensue_core::handling::Ended;
 use ensue_core::jobs::{Cause, NewJob};
 use ensue_core::{Event, GroupName};
 use std::sync::Arc;
@@ -21,24 +22,23 @@ impl ErasedHandler for NoCode {
 pub(super) struct Pull {
     key: GroupName,
     ordered: bool,
-    attempts_max: u32,
-    on_exhausted: OnExhausted,
+    limits: LimitsNow,
 }
 
 impl Pull {
     pub fn of(spec: &Spec) -> Self {
-        let (key, ordered) = (spec.key.clone(), spec.ordered);
-        Self { key, ordered, attempts_max: spec.retry.attempts_max(), on_exhausted: spec.on_exhausted }
+        Self { key: spec.key.clone(), ordered: spec.ordered, limits: spec.limits.clone() }
     }
 
     fn job_of(&self, event: &Event) -> NewJob {
+        let limits = self.limits.get();
         NewJob {
             object: event.object.clone(),
             ordered: self.ordered,
             payload: event.payload.clone(),
             metadata: event.metadata.clone(),
-            attempts_max: self.attempts_max,
-            on_exhausted: self.on_exhausted,
+            attempts_max: limits.retry.attempts_max(),
+            on_exhausted: limits.on_exhausted,
             cause: Some(Cause::of(event)),
             ..NewJob::new(self.key.clone())
         }

@@ -2,15 +2,25 @@
 
 use super::builder::Spec;
 use super::handler::ErasedHandler;
+use super::limits::HandlerLimits;
 use crate::jobs::JobOptions;
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::{GroupName, Invalid, key};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
 
-/// Handlers as they were bound, and code that waits to be bound by its name.
+/// Handlers as they are bound, and code that waits to be bound by its name.
 #[derive(Default)]
-pub(crate) struct Registry(Mutex<Inner>);
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    /// Counts up when something has changed while the bus runs.
+    changes: watch::Sender<u64>,
+    /// The version of what the store keeps that this process serves.
+    heard: AtomicU64,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -32,12 +42,89 @@ impl Registry {
         if inner.started {
             return Err(Invalid::new("handlers", "are bound before the bus is started; bind this one earlier"));
         }
-        if inner.bound.iter().any(|other| other.key == spec.key) {
-            let reason = format!("makes the key `{}`, which another handler has: choose another name", spec.key);
-            return Err(Invalid::new("name", reason));
+        if let Some(other) = inner.bound.iter().find(|other| other.key == spec.key) {
+            return Err(taken(other));
         }
         inner.bound.push(Arc::new(spec));
         Ok(())
+    }
+
+    /// Takes these out and those in, at once, while the bus runs; answers what was bound before. Nothing is changed if a key is
+    /// taken.
+    pub fn change(&self, unbound: &[GroupName], bound: Vec<Spec>) -> Result<Vec<Arc<Spec>>, Invalid> {
+        let mut inner = self.lock();
+        let mut changed = inner.bound.clone();
+        changed.retain(|spec| spec.defined.is_some() || !unbound.contains(&spec.key));
+        for spec in bound {
+            if let Some(other) = changed.iter().find(|other| other.key == spec.key) {
+                return Err(taken(other));
+            }
+            changed.push(Arc::new(spec));
+        }
+        let before = std::mem::replace(&mut inner.bound, changed);
+        drop(inner);
+        self.tell();
+        Ok(before)
+    }
+
+    /// What the store keeps, instead of what it kept before: what is as it was stays. A key that this process binds is left to
+    /// it, and answered.
+    pub fn keep_defined(&self, defined: Vec<Spec>) -> Vec<GroupName> {
+        let mut inner = self.lock();
+        let (before, mut bound): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut inner.bound).into_iter().partition(|spec| spec.defined.is_some());
+        let mut taken = Vec::new();
+        for spec in defined {
+            let same = before.iter().find(|there| there.key == spec.key && there.defined == spec.defined);
+            match bound.iter().any(|other| other.key == spec.key) {
+                true => taken.push(spec.key),
+                false => bound.push(same.cloned().unwrap_or_else(|| Arc::new(spec))),
+            }
+        }
+        inner.bound = bound;
+        drop(inner);
+        self.tell();
+        taken
+    }
+
+    /// What is bound is as it was before.
+    pub fn restore(&self, before: Vec<Arc<Spec>>) {
+        self.lock().bound = before;
+        self.tell();
+    }
+
+    /// Changes how a handler is run; is it bound?
+    pub fn set_limits(&self, key: &GroupName, limits: HandlerLimits) -> bool {
+        let found = self.lock().bound.iter().find(|spec| spec.key == *key).cloned();
+        if let Some(spec) = &found {
+            spec.limits.set(limits);
+            self.tell();
+        }
+        found.is_some()
+    }
+
+    /// A handler that is bound.
+    pub fn find(&self, key: &GroupName) -> Option<Arc<Spec>> {
+        self.lock().bound.iter().find(|spec| spec.key == *key).cloned()
+    }
+
+    /// Tells of what changes while the bus runs.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// This process serves what the store keeps as of this version.
+    pub fn has_heard(&self, version: u64) {
+        self.heard.store(version, Ordering::SeqCst);
+    }
+
+    /// Is this version news?
+    pub fn is_news(&self, version: u64) -> bool {
+        self.heard.load(Ordering::SeqCst) != version
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Keeps code under a name.
@@ -79,7 +166,7 @@ impl Registry {
     /// When the jobs of a handler are tried again, if it is known here.
     pub fn job_retry(&self, handler: &GroupName) -> Option<Retry> {
         let inner = self.lock();
-        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.retry.clone());
+        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.limits().retry.clone());
         bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.retry.clone()))
     }
 
@@ -87,10 +174,20 @@ impl Registry {
     pub fn job_defaults(&self, handler: &GroupName) -> Option<(u32, OnExhausted)> {
         let retry = self.job_retry(handler)?;
         let inner = self.lock();
-        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.on_exhausted);
+        let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.limits().on_exhausted);
         let on_exhausted =
             bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.on_exhausted))?;
         Some((retry.attempts_max(), on_exhausted))
+    }
+
+    /// How long a job of a handler that is pulled may be held, if it is known here.
+    pub fn pull_timeout(&self, handler: &GroupName) -> Option<Duration> {
+        self.find(handler).filter(|spec| spec.pull).and_then(|spec| spec.limits().timeout)
+    }
+
+    /// Is there one that is pulled and has a timeout?
+    pub fn has_pull_timeouts(&self) -> bool {
+        self.lock().bound.iter().any(|spec| spec.pull && spec.limits().timeout.is_some())
     }
 
     /// All handlers, as they were bound.
@@ -115,8 +212,19 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn taken(other: &Spec) -> Invalid {
+    let reason = match other.defined {
+        None => format!("makes the key `{}`, which another handler has: choose another name", other.key),
+        Some(_) => format!(
+            "makes the key `{0}`, which a handler in the store has: choose another name, or delete that (`ensue handler delete {0}`)",
+            other.key
+        ),
+    };
+    Invalid::new("name", reason)
 }
 
 /// The places of those whose binding is a parent of this one's: for one event they go first.

@@ -7,6 +7,7 @@ use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
+use ensue_core::jobs::patience::lease_within;
 use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled};
 use ensue_core::positions::Fence;
 use ensue_core::store::PAGE_BYTES_MAX;
@@ -128,7 +129,8 @@ impl Ensue {
         loop {
             // Listen first, then look, then wait.
             rings.mark_unchanged();
-            let claimed = self.claim_in_rounds(&claim).await?;
+            let mut claimed = self.claim_in_rounds(&claim).await?;
+            self.keep_to_timeouts(claimed.jobs_mut(), claim.lease).await?;
             if !claimed.jobs().is_empty() || Instant::now() >= deadline {
                 if !claimed.jobs().is_empty() {
                     self.inner().jobs.sooner.ring();
@@ -161,9 +163,30 @@ impl Ensue {
         }
     }
 
-    /// Renews a claim.
+    /// Leases that go beyond the timeout of a handler that is pulled are made shorter.
+    async fn keep_to_timeouts(&self, jobs: &mut [Job], lease: SignedDuration) -> Result<(), Error> {
+        for job in jobs {
+            let Some(claimed_at) = job.locked_at else { continue };
+            let timeout = self.inner().handlers.pull_timeout(&job.handler);
+            let within = lease_within(lease, timeout, claimed_at, claimed_at).unwrap_or(lease);
+            if within < lease {
+                let renewed = self.store().renew_jobs(&[Held { id: job.id, fence: job.fence }], within).await?;
+                job.lease_until =
+                    renewed.into_iter().next().flatten().map_or(job.lease_until, |new| Some(new.lease_until));
+            }
+        }
+        Ok(())
+    }
+
+    /// Renews a claim; never beyond the timeout of a handler that is pulled.
     pub async fn renew_claim(&self, claim: ClaimToken, lease: Duration) -> Result<JobRenewed, Error> {
-        let renewed = self.store().renew_jobs(&[claim.0], lease_of(lease)?).await?;
+        let mut lease = lease_of(lease)?;
+        if self.inner().handlers.has_pull_timeouts() {
+            let job = self.job(claim.job()).await?.ok_or_else(|| lost(claim.job()))?;
+            let (timeout, now) = (self.inner().handlers.pull_timeout(&job.handler), self.store().now().await?);
+            lease = lease_within(lease, timeout, job.locked_at.unwrap_or(now), now).ok_or_else(|| lost(claim.job()))?;
+        }
+        let renewed = self.store().renew_jobs(&[claim.0], lease).await?;
         renewed.into_iter().next().flatten().ok_or_else(|| lost(claim.job()))
     }
 

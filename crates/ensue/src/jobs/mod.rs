@@ -124,23 +124,18 @@ const SERVED_FOR: Duration = Duration::from_secs(90);
 
 impl JobLoops {
     pub fn start(bus: &Ensue, deliveries: Arc<Deliveries>) -> Self {
-        let served = served::all(&bus.inner().handlers);
-        let keys: Vec<GroupName> = served.keys().cloned().collect();
         let stop = watch::Sender::new(false);
         let (rest_sender, rest) = watch::channel(Rest::default());
         let looks = watch::Sender::new(0);
         let worker = format!("{}", bus.inner().member);
-        let mut loops = vec![
+        let loops = vec![
             tokio::spawn(clock::run(bus.clone())),
             tokio::spawn(bus.inner().jobs.running.clone().keep(renewing(bus.store().clone()))),
+            tokio::spawn(say_served(bus.clone())),
         ];
-        let pool = (!keys.is_empty()).then(|| {
-            loops.push(tokio::spawn(say_served(bus.clone(), keys)));
-            let wires = Wires { stop: stop.subscribe(), rest: rest_sender, looks: looks.subscribe() };
-            let pool = Pool::new(bus.clone(), deliveries, served, worker, wires);
-            tokio::spawn(pool.run())
-        });
-        Self { stop, looks, rest, pool: Mutex::new(pool), loops }
+        let wires = Wires { stop: stop.subscribe(), rest: rest_sender, looks: looks.subscribe() };
+        let pool = tokio::spawn(Pool::new(bus.clone(), deliveries, worker, wires).run());
+        Self { stop, looks, rest, pool: Mutex::new(Some(pool)), loops }
     }
 
     /// How many attempts have ended.
@@ -199,15 +194,22 @@ fn renewing(
 }
 
 /// Says again and again which jobs this process runs.
-async fn say_served(bus: Ensue, keys: Vec<GroupName>) {
+async fn say_served(bus: Ensue) {
+    let mut changes = bus.inner().handlers.changes();
     let lease = jiff::SignedDuration::try_from(SERVED_FOR).unwrap_or(jiff::SignedDuration::MAX);
     loop {
-        match bus.store().serve_jobs(&keys, lease).await {
+        changes.mark_unchanged();
+        let keys: Vec<GroupName> = served::all(&bus.inner().handlers).into_keys().collect();
+        let said = if keys.is_empty() { Ok(()) } else { bus.store().serve_jobs(&keys, lease).await };
+        match said {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "which jobs are run here cannot be noted; trying again"),
         }
-        tokio::time::sleep(SERVED_FOR / 3).await;
+        tokio::select! {
+            () = tokio::time::sleep(SERVED_FOR / 3) => {}
+            Ok(()) = changes.changed() => {}
+        }
     }
 }
 

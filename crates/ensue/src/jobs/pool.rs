@@ -99,24 +99,21 @@ pub(crate) struct Pool {
     /// Nothing is claimed before this.
     calm_until: Instant,
     ran: u64,
+    /// Handlers come and go, and what is said of them changes.
+    changes: watch::Receiver<u64>,
     wires: Wires,
 }
 
 impl Pool {
-    pub fn new(
-        bus: Ensue,
-        deliveries: Arc<Deliveries>,
-        served: HashMap<GroupName, Arc<Served>>,
-        worker: String,
-        wires: Wires,
-    ) -> Self {
-        let mut keys: Vec<GroupName> = served.keys().cloned().collect();
-        keys.sort();
+    pub fn new(bus: Ensue, deliveries: Arc<Deliveries>, worker: String, wires: Wires) -> Self {
+        let mut changes = bus.inner().handlers.changes();
+        // The first look is at what is bound by then.
+        changes.mark_changed();
         Self {
             bus,
             deliveries,
-            keys: keys.into(),
-            served,
+            keys: VecDeque::new(),
+            served: HashMap::new(),
             worker,
             running: JoinSet::new(),
             queue: VecDeque::new(),
@@ -129,6 +126,7 @@ impl Pool {
             maybe_more: true,
             calm_until: Instant::now(),
             ran: 0,
+            changes,
             wires,
         }
     }
@@ -152,6 +150,7 @@ impl Pool {
         let alone = self.bus.store().handler_slots() == 1;
         let look_every = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
         loop {
+            self.look_what_is_served();
             let looks = *self.wires.looks.borrow_and_update();
             let stopping = *self.wires.stop.borrow();
             if stopping {
@@ -174,6 +173,7 @@ impl Pool {
                 answers = answered(&mut self.settling) => self.settled(answers)?,
                 () = bus.inner().jobs.rung() => self.maybe_more = true,
                 Ok(()) = rules.changed() => self.maybe_more = true,
+                Ok(()) = self.changes.changed() => self.changes.mark_changed(),
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
                 () = tokio::time::sleep_until(self.calm_until), if !is_calm => {}
@@ -183,6 +183,18 @@ impl Pool {
                 self.take_ended(ended);
             }
         }
+    }
+
+    /// Serves what is bound now. What was claimed for a handler that is not is given back.
+    fn look_what_is_served(&mut self) {
+        if !self.changes.has_changed().unwrap_or(false) {
+            return;
+        }
+        self.changes.mark_unchanged();
+        self.served = super::served::all(&self.bus.inner().handlers);
+        let mut keys: Vec<GroupName> = self.served.keys().cloned().collect();
+        keys.sort();
+        (self.keys, self.maybe_more) = (keys.into(), true);
     }
 
     fn is_written(&self) -> bool {
@@ -212,12 +224,12 @@ impl Pool {
         let taken = self.running.len() + self.queue.iter().filter(may_start).count();
         let limit = (workers + self.ahead).saturating_sub(taken).min(JOBS_MAX);
         let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
-        if !self.deliveries.may_start() {
-            self.calm_until = Instant::now() + CALM;
-            return Ok(false);
-        }
         if limit == 0 || asked.is_empty() || self.running.len() >= workers {
             self.maybe_more = false;
+            return Ok(false);
+        }
+        if !self.deliveries.may_start() {
+            self.calm_until = Instant::now() + CALM;
             return Ok(false);
         }
         let is_all = asked.len() == self.keys.len();
@@ -267,7 +279,10 @@ impl Pool {
         let mut waiting = VecDeque::new();
         while self.running.len() < workers {
             let Some((job, hearing)) = self.queue.pop_front() else { break };
-            let Some(served) = self.served.get(&job.handler).cloned() else { continue };
+            let Some(served) = self.served.get(&job.handler).cloned() else {
+                self.give_back(job);
+                continue;
+            };
             if self.is_full(&job.handler, workers) {
                 waiting.push_back((job, hearing));
                 continue;

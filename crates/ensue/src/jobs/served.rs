@@ -50,12 +50,13 @@ pub(crate) struct Served {
 
 impl Served {
     fn of_spec(spec: &Spec) -> Self {
+        let limits = spec.limits();
         let options = JobOptions {
-            retry: spec.retry.clone(),
-            timeout: spec.timeout,
-            concurrency: Some(spec.concurrency),
-            on_exhausted: spec.on_exhausted,
-            logs_always: spec.logs_always,
+            retry: limits.retry.clone(),
+            timeout: limits.timeout,
+            concurrency: Some(limits.concurrency),
+            on_exhausted: limits.on_exhausted,
+            logs_always: limits.logs_always,
         };
         Self { key: spec.key.clone(), code: spec.code.clone(), options, ends_itself: spec.ends_itself }
     }

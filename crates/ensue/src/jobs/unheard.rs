@@ -38,6 +38,10 @@ impl Unheard {
         &self.jobs
     }
 
+    pub fn jobs_mut(&mut self) -> &mut [Job] {
+        &mut self.jobs
+    }
+
     /// They are the worker's now.
     pub fn take(mut self) -> Vec<Job> {
         std::mem::take(&mut self.jobs)

@@ -1,13 +1,14 @@
 -- What has happened? In one round trip all that an idle process asks: where the log ends and with which event, when the
--- next delayed event is due, the version of the rules, how many numbers were given to jobs and which transactions may have
--- drawn them (all below o_xmin have ended, all that drew one are below o_xmax), when the next job is due or its lease passes,
--- and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
+-- next delayed event is due, the versions of the rules and of what is defined, how many numbers were given to jobs and which
+-- transactions may have drawn them (all below o_xmin have ended, all that drew one are below o_xmax), when the next job is due
+-- or its lease passes, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
 -- each process that lives, and one at least; no version if no such member is known.
 CREATE FUNCTION {schema}.pulse(p_now timestamptz, p_hint bigint, p_member uuid, p_lease bigint)
 RETURNS TABLE (
     o_now timestamptz, o_last bigint, o_next_due timestamptz, o_id_part uuid, o_recorded_at timestamptz,
     o_version bigint, o_id uuid, o_name text, o_kind text,
-    o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamptz, o_xmin bigint, o_xmax bigint
+    o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamptz, o_xmin bigint, o_xmax bigint,
+    o_definitions_version bigint
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -20,6 +21,7 @@ BEGIN
     SELECT w.not_before INTO o_next_due
     FROM {schema}.delayed w WHERE w.seq IS NULL ORDER BY w.not_before, w.accepted LIMIT 1;
     SELECT s.version INTO o_rules_version FROM {schema}.rules_state s;
+    SELECT s.version INTO o_definitions_version FROM {schema}.definitions_state s;
     SELECT n.last_value INTO o_jobs_sent FROM {schema}.job_numbers n;
     -- In a statement of its own, with a snapshot from after that.
     SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint INTO o_xmin, o_xmax
