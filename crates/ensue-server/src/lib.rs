@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod executors;
 pub mod http;
+mod reload;
 pub mod serve;
 
 pub use http::{HttpOptions, Tokens, router, router_with};

@@ -3,11 +3,12 @@
 //! It begins by listening before it opens the store, so that a taken port costs nothing, and tells its address on
 //! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, no new deliveries, streams are
 //! ended, requests under way are finished within ten seconds, handlers that run are waited for (`drain_max`), what is done
-//! is written down, the store is closed.
+//! is written down, the store is closed. On SIGHUP it reads its config file again (`reload.rs`).
 
 use crate::cli::output;
 use crate::config::Settings;
 use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
+use crate::reload::{self, Reloading};
 use anyhow::{Context, anyhow, bail};
 use ensue::{Bounds, Ensue, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,7 +35,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow::Result<()>) -> anyhow::Result<()> {
     // Figures from before the recorder is there would go nowhere.
     http::recorder();
-    let mut signals = Signals::install()?;
+    let (mut signals, hang_up) = (Signals::install()?, reload::hang_up()?);
     let listener = listen(&settings).await?;
     let address = listener.local_addr().context("cannot tell the address that was bound")?;
     let opened = tokio::select! {
@@ -44,7 +45,8 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let bus = opened?;
     let bounds = bus.store().bounds().await?;
     prepare(&bus)?;
-    settings.executors().bind(&bus, &settings.handlers)?;
+    let executors = settings.executors();
+    executors.bind(&bus, &settings.handlers)?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
 
@@ -57,12 +59,14 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let app = http::router_with(bus.clone(), options);
     let limits = ConnectionLimits { connections_max: room_for_connections(), ..ConnectionLimits::default() };
     let mut server = tokio::spawn(http::serve(listener, app, limits, stop.subscribe()));
+    let reloading = tokio::spawn(Reloading::new(bus.clone(), executors, settings.clone(), hang_up).run());
     announce(&settings, address, bus.store().engine(), bounds)?;
 
     tokio::select! {
         () = signals.next() => {}
         ended = &mut server => bail!("the server ended by itself: {ended:?}"),
     }
+    reloading.abort();
     tracing::info!("stopping: finishing the requests and handlers under way");
     stop.send_replace(true);
     let requests = async {

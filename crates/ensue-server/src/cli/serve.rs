@@ -18,6 +18,8 @@ A flag wins over its ENSUE_… variable, that over the config file (./ensue.yaml
 `ensue config check` shows what comes out of it. A store that is not there is made.
 The first line on stdout is `listening on http://ADDR:PORT`; port 0 picks a free one.
 Handlers of the config file (key `handlers`, see `ensue config check`) run here.
+SIGHUP: reads the config file again, and takes over handlers, their limits and workers; with --dev
+this happens by itself when the file changes.
 SIGTERM or Ctrl-C: finishes the requests (at most 10 s) and the handlers under way (--drain-max, at
 most 30 s unless told; what is not finished is run again by the next server), then exits with 0.
 Exit code 1: it could not start, or ended by itself; stderr says why.")]

@@ -3,7 +3,7 @@
 use super::handlers::{Entry, Fields, HandlersSection, Logs, RetryFields};
 use crate::executors::{Guard, check_url};
 use anyhow::anyhow;
-use ensue::{GroupName, Json, Mode, OnExhausted, Retry, Start, Topic, Where};
+use ensue::{GroupName, HandlerLimits, Invalid, Json, Mode, OnExhausted, Retry, Start, Topic, Where};
 use reqwest::Url;
 use serde_saphyr::Spanned;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct HandlerConfig {
 }
 
 /// What runs for an event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Runs {
     /// Code of the application, by its name.
     CompiledIn(String),
@@ -85,6 +85,27 @@ impl Default for HandlerOptions {
 }
 
 impl HandlerConfig {
+    /// How it is run, as far as that can change while it is.
+    pub fn limits(&self) -> HandlerLimits {
+        let options = &self.options;
+        let unless_told = HandlerLimits::default();
+        HandlerLimits {
+            concurrency: options.concurrency.unwrap_or(unless_told.concurrency),
+            timeout: self.timeout,
+            retry: options.retry.clone().unwrap_or_default(),
+            on_exhausted: options.on_exhausted,
+            logs_always: options.logs_always,
+            audit: options.audit,
+        }
+    }
+
+    /// Is it the same but for its limits, and where it would begin if it were new?
+    pub fn is_same_handler(&self, other: &Self) -> bool {
+        let part = |one: &Self| (one.on.clone(), one.runs.clone(), one.options.ordered, one.options.mode);
+        let wants = |one: &Self| one.options.condition.clone();
+        self.key == other.key && part(self) == part(other) && wants(self) == wants(other)
+    }
+
     /// A refusal of a part of it.
     pub fn refusal(&self, part: &str, reason: &str) -> anyhow::Error {
         anyhow!("{}: `{}.{part}` {reason}", self.place, self.field)
@@ -228,10 +249,6 @@ impl Place<'_> {
             let reason = format!("stands beside a `{other}`: write two handlers");
             return Err(self.refuse(pull, Some("pull"), reason));
         }
-        if let Some(timeout) = &fields.timeout {
-            let reason = "is for what runs here: how long a worker elsewhere has is the lease that it claims with";
-            return Err(self.refuse(timeout, Some("timeout"), reason));
-        }
         if fields.mode.is_some_and(|mode| mode.0 == Mode::Sync) {
             let reason = "does not go with `mode: sync`: a publish cannot wait for workers elsewhere";
             return Err(self.refuse(pull, Some("pull"), reason));
@@ -240,46 +257,55 @@ impl Place<'_> {
     }
 
     fn condition(&self, fields: &Fields) -> anyhow::Result<Option<(String, Json)>> {
-        let Some(condition) = &fields.condition else {
-            return match &fields.params {
-                None => Ok(None),
-                Some(params) => {
-                    Err(self.refuse(params, Some("params"), "is for a `where` that reads s.params: add one"))
-                }
-            };
+        let wrong = |invalid: Invalid| match (&fields.condition, &fields.params) {
+            (_, Some(params)) if invalid.field == "params" => self.refuse(params, Some("params"), invalid.reason),
+            (Some(condition), _) => self.refuse(condition, Some(&invalid.field), invalid.reason),
+            (None, _) => anyhow!("`{}.{}` {}", self.field, invalid.field, invalid.reason),
         };
-        let params = match &fields.params {
-            Some(params) => Json::parse("params", params.value.to_string())
-                .map_err(|invalid| self.refuse(params, Some("params"), invalid.reason))?,
-            None => Json::empty_object(),
-        };
-        Where::parse(&condition.value, params.clone())
-            .map_err(|invalid| self.refuse(condition, Some(&invalid.field), invalid.reason))?;
-        Ok(Some((condition.value.clone(), params)))
+        let params = fields.params.as_ref().map(|params| Json::parse("params", params.value.to_string()));
+        let params = params.transpose().map_err(wrong)?;
+        condition_of(fields.condition.as_ref().map(|condition| condition.value.as_str()), params).map_err(wrong)
     }
 
     fn retry(&self, given: &Spanned<RetryFields>) -> anyhow::Result<Retry> {
-        let wrong = |reason: String| self.refuse(given, Some("retry"), reason);
-        let RetryFields { attempts_max, first, max, delays } = &given.value;
-        if let Some(delays) = delays {
-            if attempts_max.is_some() || first.is_some() || max.is_some() {
-                return Err(wrong("has `delays`, which says it all: leave attempts_max, first and max out".into()));
-            }
-            return Ok(Retry::delays(delays.iter().map(|delay| delay.0)));
-        }
-        if *attempts_max == Some(0) {
-            return Err(wrong("has `attempts_max: 0`: write 1 for a single attempt".into()));
-        }
-        let mut retry = attempts_max.map_or_else(Retry::default, Retry::attempts);
-        if let Some(first) = first {
-            retry = retry.first(first.0);
-        }
-        if let Some(max) = max {
-            retry = retry.max(max.0);
-        }
-        retry.check().map_err(|invalid| wrong(format!("cannot be: its `first` {}", invalid.reason)))?;
-        Ok(retry)
+        retry_of(&given.value).map_err(|reason| self.refuse(given, Some("retry"), reason))
     }
+}
+
+/// A condition and its params; a refusal names the one that cannot be.
+pub fn condition_of(condition: Option<&str>, params: Option<Json>) -> Result<Option<(String, Json)>, Invalid> {
+    let Some(condition) = condition else {
+        return match params {
+            None => Ok(None),
+            Some(_) => Err(Invalid::new("params", "is for a `where` that reads s.params: add one")),
+        };
+    };
+    let params = params.unwrap_or_else(Json::empty_object);
+    Where::parse(condition, params.clone())?;
+    Ok(Some((condition.to_owned(), params)))
+}
+
+/// What is said about attempts and delays, or why that cannot be.
+pub fn retry_of(given: &RetryFields) -> Result<Retry, String> {
+    let RetryFields { attempts_max, first, max, delays } = given;
+    if let Some(delays) = delays {
+        if attempts_max.is_some() || first.is_some() || max.is_some() {
+            return Err("has `delays`, which says it all: leave attempts_max, first and max out".into());
+        }
+        return Ok(Retry::delays(delays.iter().map(|delay| delay.0)));
+    }
+    if *attempts_max == Some(0) {
+        return Err("has `attempts_max: 0`: write 1 for a single attempt".into());
+    }
+    let mut retry = attempts_max.map_or_else(Retry::default, Retry::attempts);
+    if let Some(first) = first {
+        retry = retry.first(first.0);
+    }
+    if let Some(max) = max {
+        retry = retry.max(max.0);
+    }
+    retry.check().map_err(|invalid| format!("cannot be: its `first` {}", invalid.reason))?;
+    Ok(retry)
 }
 
 #[cfg(test)]
@@ -310,7 +336,6 @@ mod tests {
                 "{ name: a, webhook: 'https://h', pull: true }",
                 "my.yaml:3:44: `handlers.a.b[0].pull` stands beside a `webhook`",
             ),
-            ("{ name: a, pull: true, timeout: 1s }", "my.yaml:3:37: `handlers.a.b[0].timeout` is for what runs here"),
             ("{ name: a, pull: true, mode: sync }", "my.yaml:3:22: `handlers.a.b[0].pull` does not go with"),
             ("{ name: a, pull: false }", "my.yaml:3:5: `handlers.a.b[0]` says nothing to run"),
             ("{ name: a, command: [x], where: e.tpoic }", "my.yaml:3:37: `handlers.a.b[0].where` "),
@@ -362,7 +387,7 @@ handlers:
       logs: always
       audit: true
     - { name: tell, webhook: "https://example.com/hook" }
-    - { name: remote, pull: true, ordered: false, retry: { attempts_max: 3 } }
+    - { name: remote, pull: true, ordered: false, timeout: 1h, retry: { attempts_max: 3 } }
 "#;
         let handlers = checked(text).unwrap();
         let index = &handlers[0];
@@ -375,5 +400,13 @@ handlers:
         assert!(options.logs_always && options.audit);
         assert_eq!(handlers[1].runs.shown(), "webhook to example.com");
         assert!(matches!(handlers[2].runs, Runs::Pull) && !handlers[2].options.ordered);
+        assert_eq!(handlers[2].timeout, Some(Duration::from_secs(3_600)));
+        let other = |change: fn(String) -> String| checked(&change(text.to_owned())).unwrap().remove(0);
+        let slower =
+            other(|text| text.replace("timeout: 30s", "timeout: 60s").replace("start: beginning", "start: now"));
+        assert!(index.is_same_handler(&slower));
+        assert_eq!(slower.limits().timeout, Some(Duration::from_secs(60)));
+        assert!(!index.is_same_handler(&other(|text| text.replace("kind: thesis", "kind: book"))));
+        assert!(!index.is_same_handler(&other(|text| text.replace("index.py", "other.py"))));
     }
 }

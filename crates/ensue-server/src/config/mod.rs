@@ -29,6 +29,7 @@ use ensue::jobs::WORKERS;
 use ensue::{Address, History, Place, Retention};
 use jiff::SignedDuration;
 use serde::Serialize;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -113,6 +114,18 @@ pub struct Settings {
     pub dev: bool,
     /// Who said so.
     pub said_by: SaidBy,
+    /// What to read again.
+    again: Again,
+}
+
+/// What flags and variables said, to be asked again. Never shown: a token may be in it.
+#[derive(Clone)]
+struct Again(Given);
+
+impl fmt::Debug for Again {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Again")
+    }
 }
 
 /// Who decides a setting.
@@ -243,6 +256,7 @@ impl Settings {
                 ..Retention::default()
             },
             file,
+            again: Again(given.clone()),
             dev: given.dev,
             said_by: SaidBy {
                 store: store_by,
@@ -261,6 +275,15 @@ impl Settings {
     /// What runs the handlers of the config file.
     pub fn executors(&self) -> Executors {
         Executors::new(self.guard.clone(), self.drain_max).with_authorities(self.authorities.clone())
+    }
+
+    /// The same settings with what the config file says now. A file that was there must be there still.
+    pub fn again(&self) -> anyhow::Result<Self> {
+        let again = Self::resolve(self.again.0.clone())?;
+        match (&self.file, &again.file) {
+            (Some(file), None) => bail!("the config file {} is gone: put it back, or stop the server", file.display()),
+            (Some(_) | None, _) => Ok(again),
+        }
     }
 
     /// Finds what a server would refuse at its start, and answers with the addresses that it would listen on.

@@ -38,7 +38,6 @@ const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
 #[derive(Debug)]
 pub(super) struct Program {
     command: Vec<String>,
-    timeout: Option<Duration>,
     /// How long it may go on when this process stops, and how long it may take to end after that.
     stop_after: Duration,
     stop_max: Duration,
@@ -53,9 +52,9 @@ enum Asked {
 
 impl Program {
     /// When the process stops, it has `drain_max` in all.
-    pub fn new(command: &[String], timeout: Option<Duration>, drain_max: Duration) -> Self {
+    pub fn new(command: &[String], drain_max: Duration) -> Self {
         let margin = (drain_max / 4).min(END_MAX + LAST_WORDS_MAX);
-        Self { command: command.to_vec(), timeout, stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
+        Self { command: command.to_vec(), stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
     }
 
     /// Runs it for one event.
@@ -135,7 +134,7 @@ impl Program {
     /// Comes back when it is to end.
     async fn must_end(&self, cx: &Context) -> Asked {
         let timed_out = async {
-            match self.timeout {
+            match cx.timeout() {
                 Some(timeout) => {
                     tokio::time::sleep(timeout).await;
                     Asked::TimedOut(timeout)

@@ -58,20 +58,21 @@ impl Executors {
 
     /// Binds the handlers to a bus that is not started yet. What is compiled in must be registered before.
     pub fn bind(&self, bus: &Ensue, handlers: &[HandlerConfig]) -> anyhow::Result<()> {
-        handlers.iter().try_for_each(|handler| self.bind_one(bus, handler))
+        handlers.iter().try_for_each(|handler| self.bind_one(bus.on(handler.on.as_str()), handler))
     }
 
-    fn bind_one(&self, bus: &Ensue, handler: &HandlerConfig) -> anyhow::Result<()> {
+    /// Binds one handler with this builder, which was begun with what it is bound to.
+    pub fn bind_one(&self, builder: HandlerBuilder, handler: &HandlerConfig) -> anyhow::Result<()> {
         let wrong = |error: Error| match error {
             Error::Invalid(invalid) => handler.refusal(&invalid.field, &invalid.reason),
             error => anyhow!("{}: {error}", handler.place),
         };
-        let builder = configured(bus.on(handler.on.as_str()), handler);
+        let builder = configured(builder, handler);
         match &handler.runs {
             Runs::CompiledIn(name) => builder.handle_registered(name).map_err(wrong),
             Runs::Pull => builder.pull().map_err(wrong),
             Runs::Command(command) => {
-                let program = Arc::new(Program::new(command, handler.timeout, self.drain_max));
+                let program = Arc::new(Program::new(command, self.drain_max));
                 let tally = self.tally.clone();
                 let run = move |event: Event, cx: Context| {
                     let (program, tally) = (program.clone(), tally.clone());
@@ -80,7 +81,7 @@ impl Executors {
                 builder.handle(run).map_err(wrong)
             }
             Runs::Webhook(url) => {
-                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities, handler.timeout);
+                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities);
                 let webhook = Arc::new(webhook.map_err(|reason| handler.refusal("webhook", &reason))?);
                 let tally = self.tally.clone();
                 let run = move |event: Event, cx: Context| {
@@ -107,12 +108,11 @@ fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilde
     if let Some(concurrency) = options.concurrency {
         builder = builder.concurrency(concurrency);
     }
-    if let Some(timeout) = handler.timeout {
-        builder = match handler.runs {
-            Runs::CompiledIn(_) | Runs::Pull => builder.timeout(timeout),
-            Runs::Command(_) | Runs::Webhook(_) => builder.own_timeout(timeout),
-        };
-    }
+    builder = match (&handler.runs, handler.timeout) {
+        (Runs::CompiledIn(_) | Runs::Pull, Some(timeout)) => builder.timeout(timeout),
+        (Runs::CompiledIn(_) | Runs::Pull, None) => builder,
+        (Runs::Command(_) | Runs::Webhook(_), timeout) => builder.own_timeout(timeout),
+    };
     builder = builder.retry(options.retry.clone().unwrap_or_default());
     builder = if options.ordered { builder } else { builder.unordered() };
     builder = match options.mode {

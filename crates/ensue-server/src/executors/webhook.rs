@@ -28,7 +28,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub(super) struct Webhook {
     url: Url,
     client: Client,
-    timeout: Duration,
 }
 
 /// What is wrong with a URL, if it cannot be one that events are sent to.
@@ -45,7 +44,7 @@ pub fn check_url(url: &Url, guard: &Guard) -> Result<(), String> {
 }
 
 impl Webhook {
-    pub fn new(url: Url, guard: &Guard, trusted: &Authorities, timeout: Option<Duration>) -> Result<Self, String> {
+    pub fn new(url: Url, guard: &Guard, trusted: &Authorities) -> Result<Self, String> {
         check_url(&url, guard)?;
         let client = Client::builder()
             .dns_resolver(Arc::new(guard.clone()))
@@ -57,7 +56,7 @@ impl Webhook {
             .user_agent(concat!("ensue/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| format!("cannot be set up: {}", root_cause(&error)))?;
-        Ok(Self { url, client, timeout: timeout.unwrap_or(TIMEOUT) })
+        Ok(Self { url, client })
     }
 
     /// Sends one event.
@@ -73,8 +72,9 @@ impl Webhook {
             })?;
             judge(response).await
         };
-        tokio::time::timeout(self.timeout, attempt).await.unwrap_or_else(|_| {
-            let error = format!("the receiver took longer than the timeout of {:?}", self.timeout);
+        let timeout = cx.timeout().unwrap_or(TIMEOUT);
+        tokio::time::timeout(timeout, attempt).await.unwrap_or_else(|_| {
+            let error = format!("the receiver took longer than the timeout of {timeout:?}");
             Err(HandlerError::failed(error))
         })
     }

@@ -5,6 +5,7 @@ mod group;
 mod handlers;
 mod job;
 mod list;
+mod reload;
 mod serve;
 mod settings;
 mod support;
