@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::args::{EventRef, event_ref};
+use super::handler_define::{self, DeleteArgs, SetArgs, ShowArgs};
 use super::output::{self, OutputArgs, as_json, list, shown};
 use super::pages::{self, LimitArgs};
 use super::target::{Access, Target, TargetArgs};
@@ -20,6 +21,12 @@ const LOGS_LIMIT: usize = 1_000;
 pub enum HandlerCommand {
     /// List the handlers, and how far each has come
     List(ListArgs),
+    /// Show a handler: how it is run, and how far it has come
+    Show(ShowArgs),
+    /// Define a handler whose events workers elsewhere claim as jobs, or change one
+    Set(SetArgs),
+    /// Delete a handler that was defined, with its place in the log
+    Delete(DeleteArgs),
 }
 
 /// `ensue handler list`
@@ -67,7 +74,15 @@ pub struct DeliveriesArgs {
 
 /// Carries out `ensue handler …`.
 pub async fn run(command: HandlerCommand) -> anyhow::Result<Outcome> {
-    let HandlerCommand::List(args) = command;
+    match command {
+        HandlerCommand::List(args) => list_all(args).await,
+        HandlerCommand::Show(args) => handler_define::show(args).await,
+        HandlerCommand::Set(args) => handler_define::set(args).await,
+        HandlerCommand::Delete(args) => handler_define::delete(args).await,
+    }
+}
+
+async fn list_all(args: ListArgs) -> anyhow::Result<Outcome> {
     let target = args.target.open(Access::Read).await?;
     let page = async |after: Option<&str>, limit: usize| match &target {
         Target::Server(remote) => remote.get_json(&["v1", "handlers"], &pages::query(after, limit)).await,

@@ -13,6 +13,7 @@
 //! | What is known about one event, and what happened to one object? | `event.rs`, `object.rs` |
 //! | Which groups are there, and what do they read? | `group.rs`, `group_read.rs`, `group_ask.rs` |
 //! | Which handlers are there, and what became of an event for each? | `handler.rs` |
+//! | How is a handler shown, defined and deleted? | `handler_define.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
 //! | How is something paused, blocked and let go on? | `rule.rs` |
@@ -38,6 +39,7 @@ mod group;
 mod group_ask;
 mod group_read;
 mod handler;
+mod handler_define;
 mod held;
 mod job;
 mod job_ask;
@@ -118,7 +120,7 @@ enum Command {
     /// Look after groups, the durable readers of the log
     #[command(subcommand)]
     Group(group::GroupCommand),
-    /// List the handlers
+    /// Look after handlers: list, show, define and delete them
     #[command(subcommand)]
     Handler(handler::HandlerCommand),
     /// Send a job to a handler: answered when it is on disk

@@ -246,6 +246,13 @@ impl Remote {
         wire::json(&self.change(request).await?.1)
     }
 
+    /// Puts a body that is written as it is, and answers with what the server says to it.
+    pub async fn put_json(&self, segments: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
+        let request = self.request(Method::PUT, segments, &[]);
+        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        wire::json(&self.change(request).await?.1)
+    }
+
     /// Asks for a change by any method, and answers with what the server says to it; null is no body.
     pub async fn ask_json(&self, method: Method, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
         wire::json(&self.ask_text(method, segments, body).await?)

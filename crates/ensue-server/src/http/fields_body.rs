@@ -51,6 +51,11 @@ impl FieldsBody {
         Ok(Self { bytes, known })
     }
 
+    /// A body that did not come with a request.
+    pub fn of_text(text: &str, known: &'static [&'static str]) -> Self {
+        Self { bytes: Bytes::copy_from_slice(text.as_bytes()), known }
+    }
+
     /// Its fields, each once.
     pub fn fields(&self) -> Result<BodyFields<'_>, Problem> {
         let text = self.text()?;

@@ -115,7 +115,7 @@ pub(super) async fn show(State(app): State<Arc<App>>, path: Segment, _: NoQuery)
 /// Deletes a group
 ///
 /// With its subscriptions and all else that is known of it. Whoever reads it loses its lease. A handler that still runs
-/// stops with its group, and makes it anew when its process starts again.
+/// stops with its group, and makes it anew when its process starts again; one that the store keeps is deleted with it.
 #[utoipa::path(
     delete,
     path = "/v1/groups/{group}",

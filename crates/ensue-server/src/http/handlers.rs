@@ -9,10 +9,11 @@ use crate::config::units::Span;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::{HandlerReport, Json, Mode, Seq};
+use ensue::{HandlerInfo, HandlerReport, Json, Mode, RetryShape as Delays, Seq, Start};
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// A page of handlers.
@@ -52,11 +53,20 @@ pub(crate) struct HandlerShape<'a> {
     /// What its condition reads as `s.params`.
     #[schema(value_type = serde_json::Value)]
     params: &'a Json,
-    /// Is it bound in this server? Of others only the store's side is known.
+    /// Is it bound in this server? Of others only the store's side is known, and what is `defined`.
     here: bool,
     /// `sync` or `async`.
     #[schema(value_type = Option<String>, required = true)]
     mode: Option<&'static str>,
+    /// Are its deliveries claimed as jobs by workers elsewhere?
+    #[schema(required = true)]
+    pull: Option<bool>,
+    /// Does the store keep it (`PUT /v1/handlers/{key}`)? Else a config file or an application binds it.
+    #[schema(required = true)]
+    defined: Option<bool>,
+    /// Where it begins when it is new: `now`, `beginning` or a `seq`.
+    #[schema(value_type = Option<serde_json::Value>, required = true)]
+    start: Option<StartShape>,
     /// One after another for each object?
     #[schema(required = true)]
     ordered: Option<bool>,
@@ -66,6 +76,9 @@ pub(crate) struct HandlerShape<'a> {
     /// How often an event is attempted.
     #[schema(required = true)]
     attempts_max: Option<u32>,
+    /// How often, and after how long, as it can be written.
+    #[schema(required = true)]
+    retry: Option<RetryShape>,
     /// How long an attempt may take.
     #[schema(required = true)]
     timeout: Option<String>,
@@ -83,25 +96,79 @@ pub(crate) struct HandlerShape<'a> {
     orphaned: bool,
 }
 
+/// Where a handler begins when it is new.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StartShape {
+    Word(&'static str),
+    After(Seq),
+}
+
+impl From<Start> for StartShape {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::Now => Self::Word("now"),
+            Start::Beginning => Self::Word("beginning"),
+            Start::After(seq) => Self::After(seq),
+        }
+    }
+}
+
+/// How often a handler is attempted, and after how long: up to `first`, `max` and what is between, or `delays` exactly.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Retry)]
+struct RetryShape {
+    attempts_max: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delays: Option<Vec<String>>,
+}
+
+impl From<&HandlerInfo> for RetryShape {
+    fn from(info: &HandlerInfo) -> Self {
+        let (first, max, delays) = match &info.delays {
+            Delays::Doubling { first, max } => (Some(span(*first)), Some(span(*max)), None),
+            Delays::Exactly(delays) => (None, None, Some(delays.iter().copied().map(span).collect())),
+            Delays::ByFunction => (None, None, None),
+        };
+        Self { attempts_max: info.attempts_max, first, max, delays }
+    }
+}
+
+/// A length of time as it can be written.
+fn span(time: Duration) -> String {
+    match time.is_zero() {
+        true => "0s".to_owned(),
+        false => Span(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)).to_string(),
+    }
+}
+
 impl<'a> From<&'a HandlerReport> for HandlerShape<'a> {
     fn from(report: &'a HandlerReport) -> Self {
         let here = report.here.as_ref();
-        let span = |time| SignedDuration::try_from(time).map(|time| Span(time).to_string()).ok();
+        let known = here.or(report.defined.as_ref());
         Self {
             key: report.key.as_str(),
             on: report.on.as_ref().map(|on| on.as_str()),
             r#where: report.condition.as_deref(),
             params: &report.params,
             here: here.is_some(),
-            mode: here.map(|here| match here.mode {
+            mode: known.map(|known| match known.mode {
                 Mode::Sync => "sync",
                 Mode::Async => "async",
             }),
-            ordered: here.map(|here| here.ordered),
-            concurrency: here.map(|here| here.concurrency),
-            attempts_max: here.map(|here| here.attempts_max),
-            timeout: here.and_then(|here| here.timeout).and_then(span),
-            on_exhausted: here.map(|here| here.on_exhausted.as_str()),
+            pull: known.map(|known| known.pull),
+            defined: known.map(|known| known.defined),
+            start: known.map(|known| known.start.into()),
+            ordered: known.map(|known| known.ordered),
+            concurrency: known.map(|known| known.concurrency),
+            attempts_max: known.map(|known| known.attempts_max),
+            retry: known.map(RetryShape::from),
+            timeout: known.and_then(|known| known.timeout).map(span),
+            on_exhausted: known.map(|known| known.on_exhausted.as_str()),
             cursor: report.group.as_ref().map(|group| group.cursor()),
             lag: report.lag,
             held: report.held,

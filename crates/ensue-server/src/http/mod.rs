@@ -8,6 +8,7 @@
 //! | How are events read, found and cancelled? | `events.rs` |
 //! | What happened to one object? | `objects.rs` |
 //! | Which handlers are there, and what became of an event for each? | `handlers.rs`, `deliveries.rs` |
+//! | How does a handler come, change and go while everything runs? | `handlers_defined.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How does a client follow the log? | `stream.rs` |
 //! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its answers in `groups_shapes.rs` |
@@ -38,6 +39,7 @@ mod groups_read;
 pub(crate) mod groups_shapes;
 mod groups_subscriptions;
 pub(crate) mod handlers;
+pub(crate) mod handlers_defined;
 pub(crate) mod held;
 mod jobs;
 mod jobs_body;
@@ -185,6 +187,7 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::logs))
         .routes(routes!(handlers::list))
+        .routes(routes!(handlers_defined::show, handlers_defined::define, handlers_defined::undefine))
         .routes(routes!(held::list))
         .routes(routes!(held::retry_object))
         .routes(routes!(held::skip_object))

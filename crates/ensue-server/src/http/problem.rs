@@ -182,7 +182,7 @@ impl Problem {
         self.field.as_deref() == Some(field)
     }
 
-    #[cfg(test)]
+    /// What is wrong, and what to do.
     pub fn detail(&self) -> &str {
         &self.detail
     }

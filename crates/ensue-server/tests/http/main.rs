@@ -9,6 +9,7 @@ mod groups;
 mod groups_input;
 mod groups_postgres;
 mod handlers;
+mod handlers_defined;
 mod handlers_support;
 mod jobs;
 mod jobs_claim;

@@ -59,6 +59,7 @@ fn filled(path: &str) -> String {
         .replace("{group}", "g")
         .replace("{id}", NO_ID)
         .replace("{handler}", "h.one")
+        .replace("{key}", "h.kept")
 }
 
 /// The id of nothing.
@@ -72,6 +73,7 @@ fn fitting(path: &str) -> &'static [u8] {
         "/v1/groups/{group}/commit" => {
             br#"{"cursor":0,"lease":"010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}"#
         }
+        "/v1/handlers/{key}" => br#"{"on":"a"}"#,
         "/v1/jobs" => br#"{"handler":"h"}"#,
         "/v1/jobs/claim" => br#"{"handlers":["h"]}"#,
         "/v1/jobs/bulk" => br#"{"action":"retry","filter":{"handler":"h"}}"#,
@@ -114,6 +116,22 @@ async fn handlers_answer(server: &Server, seen: &mut BTreeSet<(String, String, u
     };
     for target in ["/v1/handlers", "/v1/handlers?x=1"] {
         ask("GET", "/v1/handlers", target, "").await;
+    }
+    let one = "/v1/handlers/{key}";
+    for (key, body) in [
+        ("h.kept", r#"{"on":"a"}"#),
+        ("h.kept", r#"{"on":"a"}"#),
+        ("h.one", r#"{"on":"a"}"#),
+        ("h.kept", "{}"),
+        ("a..b", "{}"),
+    ] {
+        ask("PUT", one, &format!("/v1/handlers/{key}"), body).await;
+    }
+    for key in ["h.kept", "none", "a..b"] {
+        ask("GET", one, &format!("/v1/handlers/{key}"), "").await;
+    }
+    for key in ["h.kept", "h.kept", "h.one", "a..b"] {
+        ask("DELETE", one, &format!("/v1/handlers/{key}"), "").await;
     }
     for target in ["/v1/objects?held=true", "/v1/objects"] {
         ask("GET", "/v1/objects", target, "").await;

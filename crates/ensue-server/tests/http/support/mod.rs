@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub mod defined;
 pub mod groups;
 pub mod jobs;
 pub mod moody;

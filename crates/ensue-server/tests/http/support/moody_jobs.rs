@@ -2,6 +2,7 @@
 
 use super::Moody;
 use async_trait::async_trait;
+use ensue::definitions::{Definition, Definitions, NewDefinition};
 use ensue::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
     NewJob, Server, Steer, Steered, Woken,
@@ -83,5 +84,21 @@ impl Rules for Moody {
     }
     async fn rules_awaited(&self, version: u64) -> Result<Vec<Member>, StoreError> {
         self.store().await?.rules_awaited(version).await
+    }
+}
+
+#[async_trait]
+impl Definitions for Moody {
+    async fn define(&self, new: NewDefinition) -> Result<(Definition, bool), StoreError> {
+        self.store().await?.define(new).await
+    }
+    async fn definitions(&self) -> Result<(u64, Vec<Definition>), StoreError> {
+        self.store().await?.definitions().await
+    }
+    async fn definitions_version(&self) -> Result<u64, StoreError> {
+        self.store().await?.definitions_version().await
+    }
+    async fn undefine(&self, key: &GroupName) -> Result<bool, StoreError> {
+        self.store().await?.undefine(key).await
     }
 }
