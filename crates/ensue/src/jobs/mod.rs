@@ -86,10 +86,6 @@ impl Default for JobsHere {
 impl JobsHere {
     pub fn ring(&self) {
         self.bell.notify_one();
-        self.ring_elsewhere();
-    }
-
-    fn ring_elsewhere(&self) {
         self.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
     }
 
@@ -227,28 +223,25 @@ impl Ensue {
 
     /// Sends jobs and wakes who waits for them.
     ///
-    /// Where nobody else writes, calls are carried out in the order in which they were made. So the pool need not wait for
-    /// the disk to hear of jobs that it can start at once: it claims while they are on their way, stands right behind them,
-    /// and shares their commit or the next. Its claim looks at rules, lanes and priorities as any other, and is answered
-    /// when the jobs are on disk.
+    /// An engine of one process carries calls out in the order in which they were made. There the pool need not wait for the
+    /// disk to hear of jobs: it claims while they are on their way, stands right behind them, and shares their commit or has
+    /// the next. Its claim looks at rules, lanes and priorities as any other, and is answered when the jobs are on disk.
     async fn send_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
-        let (store, here) = (self.store(), &self.inner().jobs);
-        let in_order = store.handler_slots() == 1 && jobs.iter().all(|job| job.not_before.is_none());
+        let (store, inner) = (self.store(), self.inner());
+        let is_alone = store.handler_slots() == 1;
         let mut sending = store.enqueue(jobs);
         // The first poll puts them into the queue.
-        let sent_at_once = poll_immediate(&mut sending).await;
-        let is_rung = in_order && sent_at_once.is_none();
-        if is_rung {
-            here.bell.notify_one();
-        }
-        let sent = match sent_at_once {
+        let sent = match poll_immediate(&mut sending).await {
             Some(sent) => sent?,
-            None => sending.await?,
+            None => {
+                if is_alone {
+                    inner.jobs.bell.notify_one();
+                }
+                sending.await?
+            }
         };
-        match is_rung {
-            true => here.ring_elsewhere(),
-            false => self.inner().jobs_sent(&sent),
-        }
+        // Again, for those who were too early, and those who wait elsewhere.
+        inner.jobs_sent(&sent);
         Ok(sent)
     }
 
@@ -282,7 +275,7 @@ impl Ensue {
             inner.jobs.sooner.ring();
         }
         // A lane may have turned.
-        inner.jobs.ring_elsewhere();
+        inner.jobs.waiting.send_modify(|rings| *rings = rings.wrapping_add(1));
         Ok(answers)
     }
 }
