@@ -52,13 +52,19 @@ struct EventDraft {
 #[derive(Debug, Clone, Copy)]
 enum EndDraft {
     Succeeded,
-    Retry { secs: i64 },
+    Retry {
+        secs: i64,
+    },
     Dead,
-    Snoozed { secs: i64 },
+    Snoozed {
+        secs: i64,
+    },
     CalledOff,
     GivenBack,
     /// Somebody takes its worker for vanished.
-    Lapsed { again: bool },
+    Lapsed {
+        again: bool,
+    },
 }
 
 /// A change to settle.

@@ -4,8 +4,8 @@ use super::Subject;
 use super::jobs::{about, held, ids, job, retry_at, says};
 use super::positions::{LEASE, PAST_THE_LEASE_MILLIS, entries};
 use crate::factory::Factory;
-use ensue_core::jobs::lifecycle::expired;
 use ensue_core::NewEvent;
+use ensue_core::jobs::lifecycle::expired;
 use ensue_core::jobs::{JobChange, JobEnd, JobSettled, JobState, NewJob, Steer, Woken};
 use jiff::SignedDuration;
 

@@ -5,8 +5,8 @@
 use super::{Fault, Mutant};
 use async_trait::async_trait;
 use ensue_core::jobs::{
-    Cause, Claim, Enqueued, Held, Job, JobChange, JobCount, JobEnd, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled,
-    JobState, Jobs, NewJob, Server, Steer, Steered, Woken, notices,
+    Cause, Claim, Enqueued, Held, Job, JobChange, JobCount, JobEnd, JobId, JobLine, JobPage, JobQuery, JobRenewed,
+    JobSettled, JobState, Jobs, NewJob, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::positions::Member;
 use ensue_core::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};

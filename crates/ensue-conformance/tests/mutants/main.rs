@@ -121,7 +121,7 @@ const LOG_FAULTS: [Fault; 8] = [
     Fault::TimeBeforeIncludesTheTime,
 ];
 
-const POSITIONS_FAULTS: [Fault; 23] = [
+const POSITIONS_FAULTS: [Fault; 25] = [
     Fault::IgnoresFences,
     Fault::ReadersAreNeverLate,
     Fault::LosesWhatWasLost,

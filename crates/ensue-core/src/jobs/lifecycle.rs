@@ -236,11 +236,7 @@ impl JobEnd {
     pub fn input(&self, cancel_asked: bool) -> Input {
         match self {
             Self::Succeeded => Input::Succeed,
-            Self::Retry { .. }
-            | Self::Dead { .. }
-            | Self::Snoozed { .. }
-            | Self::GivenBack
-            | Self::Lapsed { .. }
+            Self::Retry { .. } | Self::Dead { .. } | Self::Snoozed { .. } | Self::GivenBack | Self::Lapsed { .. }
                 if cancel_asked =>
             {
                 Input::CallOff
@@ -285,11 +281,9 @@ impl JobEnd {
     /// Does it use up the attempt that was counted when the job was claimed?
     pub fn uses_attempt(&self) -> bool {
         match self {
-            Self::Succeeded
-            | Self::Retry { .. }
-            | Self::Dead { .. }
-            | Self::CalledOff { .. }
-            | Self::Lapsed { .. } => true,
+            Self::Succeeded | Self::Retry { .. } | Self::Dead { .. } | Self::CalledOff { .. } | Self::Lapsed { .. } => {
+                true
+            }
             Self::Snoozed { .. } | Self::GivenBack => false,
         }
     }

@@ -162,9 +162,7 @@ mod tests {
             worker: None,
             fence: 5,
             lease_until: None,
-            errors: ["refused", "no\0route"]
-                .map(|error| JobError { attempt: 5, at, error: error.into() })
-                .to_vec(),
+            errors: ["refused", "no\0route"].map(|error| JobError { attempt: 5, at, error: error.into() }).to_vec(),
             unique_key: None,
             cause: cause.map(|topic| Cause {
                 seq: 3,

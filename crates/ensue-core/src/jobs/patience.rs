@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn no_lease_goes_beyond_the_timeout() {
-        let at = |seconds| Timestamp::from_second(1_000 + seconds).expect("a time");
+        let at = |seconds: i64| Timestamp::from_second(1_000 + seconds).expect("a time");
         let [minute, ten] = [60, 10].map(SignedDuration::from_secs);
         let timeout = Some(Duration::from_secs(90));
         assert_eq!(lease_within(minute, None, at(0), at(500)), Some(minute));

@@ -143,8 +143,7 @@ impl PostgresStore {
         } else {
             partitions.ensure().await?;
             let (clock, following) = (options.clock.clone(), following.clone());
-            let writer =
-                Writer::new(server.clone(), sql.clone(), clock, partitions.clone(), last.clone(), following);
+            let writer = Writer::new(server.clone(), sql.clone(), clock, partitions.clone(), last.clone(), following);
             let (queue, calls) = mpsc::channel(QUEUE_MAX);
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };

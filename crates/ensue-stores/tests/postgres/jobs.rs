@@ -3,10 +3,10 @@
 use crate::support::Log;
 use crate::support::groups::{Engine, LEASE, name, open, until_waiting};
 use crate::support::wire::Wire;
+use ensue_core::jobs::lifecycle::expired;
 use ensue_core::jobs::{
     Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobSettled, JobState, NewJob, Steer, Steered,
 };
-use ensue_core::jobs::lifecycle::expired;
 use ensue_core::positions::Level;
 use ensue_core::rules::{NewRule, RuleKind, Scope};
 use ensue_core::{Jobs, ObjectKey, Rules, Store, Timestamp};

@@ -46,8 +46,7 @@ async fn all_that_die_with_a_job_are_told_of() {
         }))
         .unwrap();
     let running = bus.start().await.unwrap();
-    let ids =
-        [sent(&bus, Emit::to("h").object("o")).await, sent(&bus, Emit::to("h").object("o")).await];
+    let ids = [sent(&bus, Emit::to("h").object("o")).await, sent(&bus, Emit::to("h").object("o")).await];
     go.notify_one();
     for id in ids {
         until_state(&bus, id, JobState::Dead).await;
@@ -108,8 +107,7 @@ async fn a_job_that_was_told_to_stop_is_not_told_to_have_died() {
 async fn deaths_at_workers_elsewhere_are_told_of() {
     let bus = Ensue::memory().await.unwrap();
     let running = bus.start().await.unwrap();
-    let ids =
-        [sent(&bus, Emit::to("h").attempts_max(1)).await, sent(&bus, Emit::to("h").attempts_max(1)).await];
+    let ids = [sent(&bus, Emit::to("h").attempts_max(1)).await, sent(&bus, Emit::to("h").attempts_max(1)).await];
     let keys = vec![GroupName::stored("h")];
     let claimed = bus.claim_jobs(keys, 2, Duration::from_millis(100), Duration::ZERO, "w").await.unwrap();
     let outcome = JobOutcome::Failed { error: "no".into(), retry: true, after: None };

@@ -3,9 +3,7 @@
 use crate::support::{LONG, Seen, at_once, failed, noting, sent, until, until_state, with};
 use ensue::jobs::{Job, JobOutcome, JobQuery, JobState};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{
-    Context, Emit, Ensue, Event, GroupName, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Retry, Timestamp,
-};
+use ensue::{Context, Emit, Ensue, Event, GroupName, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Retry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -13,7 +13,9 @@ use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{self, Arrow};
-use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob, notices};
+use ensue_core::jobs::{
+    Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob, notices,
+};
 use ensue_core::{Json, StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
