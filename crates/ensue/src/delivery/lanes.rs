@@ -321,3 +321,42 @@ impl Lanes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensue_core::{EventId, Json, ObjectKey, Topic};
+
+    fn event(seq: Seq) -> Arc<Event> {
+        let at = Timestamp::UNIX_EPOCH;
+        Arc::new(Event {
+            seq,
+            prev: None,
+            id: EventId::new(at, [0; 10]),
+            topic: Topic::stored("t"),
+            object: Some(ObjectKey::stored("o")),
+            payload: Json::null(),
+            metadata: Json::empty_object(),
+            occurred_at: at,
+            recorded_at: at,
+            to: None,
+        })
+    }
+
+    /// What waits for a rule takes nobody's room: it is read again when its lane goes on.
+    #[test]
+    fn what_was_read_for_a_lane_that_has_to_wait_is_let_go_and_read_again() {
+        let (mut lanes, key) = (Lanes::default(), LaneKey::Object(ObjectKey::stored("o")));
+        let (state, now) = (LaneState::Waiting, Timestamp::UNIX_EPOCH);
+        let row =
+            Lane { key: key.clone(), position: 5, state, attempts: 0, not_before: None, error: None, redriven: false };
+        lanes.load(0, row, 9);
+        assert!(matches!(lanes.step(&key, now), Step::Fetch { after: 4, to: 9 }));
+        lanes.fetched(&key, (5..=9).map(event).collect(), 9);
+        assert_eq!(lanes.queued(), 5);
+        assert!(matches!(lanes.step(&key, now), Step::Run { event, .. } if event.seq == 5));
+        lanes.let_go(&key);
+        assert_eq!((lanes.queued(), lanes.bytes()), (0, 0));
+        assert!(matches!(lanes.step(&key, now), Step::Fetch { after: 4, to: 9 }));
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::support::{LONG, Seen, event};
 use ensue::positions::{LaneQuery, LaneState};
-use ensue::{Context, Ensue, Event, Fact, Json, NewEvent, Start};
+use ensue::{Context, Ensue, Event, Fact, Json, NewEvent, Start, Subscription};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -133,5 +133,31 @@ async fn names_that_collide_and_settings_that_cannot_be_meant_are_refused() {
     }
     let running = bus.start().await.unwrap();
     assert!(bus.on("a").named("late").handle(handler).unwrap_err().to_string().contains("before"));
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H24: a condition that has no answer for an event keeps it from its own handler, and from no other.
+#[tokio::test]
+async fn a_condition_that_fails_keeps_an_event_from_nobody_else() {
+    let bus = Ensue::memory().await.unwrap();
+    let (picky, other) = (Seen::default(), Seen::default());
+    let bind = |name: &str, on: Subscription, seen: &Seen| {
+        let seen = seen.clone();
+        let handler = move |event: Event, _cx: Context| {
+            seen.push(&event);
+            async { Ok(()) }
+        };
+        bus.on(on).named(name).handle(handler).unwrap();
+    };
+    let condition = "(e.payload->>'n')::int > 0";
+    bind("picky", Subscription::when(condition, Json::empty_object()), &picky);
+    bind("other", Subscription::topic("a"), &other);
+    let running = bus.start().await.unwrap();
+    for n in ["1", "\"none\"", "2"] {
+        bus.publish(event("a", "o").payload_json(format!("{{\"n\":{n}}}"))).await.unwrap();
+        // One by one: each is matched for both at once, and not read by each handler for itself.
+        bus.drain().await.unwrap();
+    }
+    assert_eq!((picky.seqs(), other.seqs()), (vec![1, 3], vec![1, 2, 3]));
     running.shutdown(LONG).await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! A paused or blocked handler starts nothing after the rule was acknowledged, and everything goes on when it is lifted.
 
-use crate::support::{LONG, Seen, noting, rule, sent, until, until_state, with};
+use crate::support::{LONG, Seen, at_once, noting, rule, sent, until, until_state, with};
 use ensue::jobs::JobState;
 use ensue::rules::{NewRule, RuleKind};
 use ensue::testing::{ManualClock, memory_at};
@@ -210,11 +210,54 @@ async fn much_that_a_rule_holds_leaves_room_for_the_others() {
         bus.publish_all((0..1_000).map(|_| NewEvent::new("t").object("o")).collect()).await.unwrap();
     }
     bus.publish(NewEvent::new("t").object("p")).await.unwrap();
-    bus.drain().await.unwrap();
+    tokio::time::timeout(LONG, bus.drain()).await.expect("what a rule holds is waited for by nobody").unwrap();
     assert_eq!(seen.all(), ["p", "p"]);
     bus.lift_rule(RuleKind::Pause, &object.scope, "ann").await.unwrap();
     bus.lift_rule(RuleKind::Pause, &handler.scope, "ann").await.unwrap();
     until("all have run", async || (seen.all().len() == 3 * 3_001).then_some(())).await;
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// A test that fails leaves nothing standing.
+struct LetsGo(Arc<AtomicBool>);
+
+impl Drop for LetsGo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// H17: jobs were claimed ahead when a pause is set: they are not started after it was acknowledged, and use up no attempt.
+#[tokio::test]
+async fn what_was_claimed_before_a_pause_is_not_started_after_it() {
+    const JOBS: u64 = 300;
+    let bus = Ensue::memory().await.unwrap();
+    let (started, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let handler = async |(started, gate): (Arc<AtomicU64>, Arc<tokio::sync::Semaphore>), job: Event, _: Context| {
+        started.fetch_add(1, Ordering::SeqCst);
+        // Short ones come first, so that many are claimed ahead of the one that waits.
+        if job.payload.as_str() == "100" {
+            gate.acquire().await?.forget();
+        }
+        Ok(())
+    };
+    bus.register_with("h", at_once(1), with((started.clone(), gate.clone()), handler)).unwrap();
+    let sent = bus.emit_all((0..JOBS).map(|n| Emit::to("h").payload(&n)).collect()).await.unwrap();
+    let running = bus.start().await.unwrap();
+    until("one waits", async || (started.load(Ordering::SeqCst) == 101).then_some(())).await;
+    let pause = rule(RuleKind::Pause, "handler:h");
+    bus.set_rule(pause.clone()).await.unwrap();
+    gate.add_permits(1);
+    until("nothing runs", async || {
+        let counts = bus.store().job_counts().await.unwrap();
+        counts.iter().all(|count| count.state != JobState::Running).then_some(())
+    })
+    .await;
+    assert_eq!(started.load(Ordering::SeqCst), 101, "something started under the pause");
+    bus.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    for job in sent {
+        assert_eq!(until_state(&bus, job.id, JobState::Succeeded).await.attempts, 1);
+    }
     running.shutdown(LONG).await.unwrap();
 }
 
@@ -232,6 +275,7 @@ async fn a_change_of_rules_whose_answer_nobody_waits_for_is_taken_over_whole() {
         }
         Ok(())
     };
+    let _lets_go_at_the_end = LetsGo(go.clone());
     bus.register("h", with((entered.clone(), go.clone()), first_turn)).unwrap();
     let running = bus.start().await.unwrap();
     sent(&bus, Emit::to("h")).await;
