@@ -384,11 +384,8 @@ async fn run(factory: &dyn Factory, steps: &[Step]) -> Result<(), String> {
 
 impl Step {
     fn may_change_deliveries(&self) -> bool {
-        match self {
-            Step::Settle(_) | Step::Park { .. } | Step::Purge { .. } | Step::Reopen => true,
-            Step::Delete { .. } | Step::Undefine { .. } => true,
-            _ => false,
-        }
+        let forgets = matches!(self, Step::Delete { .. } | Step::Undefine { .. } | Step::Purge { .. });
+        forgets || matches!(self, Step::Settle(_) | Step::Park { .. } | Step::Reopen)
     }
 }
 

@@ -84,7 +84,7 @@ impl Deliveries {
     }
 
     /// Runs what is bound now: what is not bound any more comes to its end, what is new begins. One call at a time: whoever
-    /// changes what is bound holds `Inner::rebinding`. If it fails, everything is as it was.
+    /// changes what is bound holds `Inner::rebinding`. If it fails, what runs is what ran.
     pub async fn take_over(&self, bus: &Ensue) -> Result<(), Error> {
         let specs = bus.inner().handlers.bound();
         let is_running = |spec: &Arc<Spec>| self.lock().running.iter().any(|one| Arc::ptr_eq(&one.spec, spec));

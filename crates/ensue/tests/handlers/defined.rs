@@ -71,13 +71,14 @@ async fn a_key_is_a_programs_or_the_stores() {
 async fn a_claim_is_held_no_longer_than_the_timeout() {
     let bus = Ensue::memory().await.unwrap();
     let running = bus.start().await.unwrap();
-    let timeout = Some(Duration::from_secs(600));
-    let handler = PullHandler { limits: HandlerLimits { timeout, ..HandlerLimits::default() }, ..PullHandler::on("a") };
+    let timeout = Duration::from_secs(600);
+    let limits = HandlerLimits { timeout: Some(timeout), ..HandlerLimits::default() };
+    let handler = PullHandler { limits, ..PullHandler::on("a") };
     bus.define_pull(&name("a.remote"), &handler).await.unwrap();
     bus.publish(event("a", "o")).await.unwrap();
     let hour = Duration::from_secs(3_600);
     let job = bus.claim_jobs(vec![name("a.remote")], 1, hour, LONG, "w").await.unwrap().remove(0);
-    let end = job.job.locked_at.unwrap() + timeout.unwrap();
+    let end = job.job.locked_at.unwrap() + timeout;
     let margin = Duration::from_secs(60);
     assert!(job.job.lease_until.unwrap() <= end + margin, "{:?}", job.job);
     let renewed = bus.renew_claim(job.claim, hour).await.unwrap();
