@@ -9,7 +9,7 @@ pub use events::{ExplainedDelivery, ExplainedEvent};
 
 use crate::Ensue;
 use crate::error::Error;
-use crate::jobs::Around;
+use crate::jobs::{Around, no_job};
 use ensue_core::ObjectKey;
 use ensue_core::explain::{ObjectFacts, explain_job, explain_object};
 use ensue_core::jobs::{Job, JobId, JobQuery, JobState};
@@ -36,7 +36,7 @@ pub struct ExplainedObject {
 impl Ensue {
     /// Why a job does or does not run.
     pub async fn explain_job(&self, id: JobId) -> Result<Explanation, Error> {
-        let job = self.job(id).await?.ok_or_else(|| Error::NotFound(format!("there is no job {id}")))?;
+        let job = self.job(id).await?.ok_or_else(|| no_job(id))?;
         Ok(Around::new(self).await?.about(&job, explain_job).await?)
     }
 

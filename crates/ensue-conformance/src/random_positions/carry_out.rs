@@ -52,15 +52,18 @@ pub(super) enum Answer {
     KeyConflict(String),
 }
 
+/// Subscriptions by the order in which they were made; none for one that nobody made.
+type Nths = Vec<Option<usize>>;
+
 /// What came of taking over what has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Followed {
     /// What is said to have changed, if that is known: those that are there, and those that are gone.
-    told: Option<(Vec<Option<usize>>, Vec<Option<usize>>)>,
+    told: Option<(Nths, Nths)>,
     /// Those that are there and that who takes over does not know, or knows otherwise.
-    missed: Vec<Option<usize>>,
+    missed: Nths,
     /// Those that are not there, that stay until somebody takes them out, and that it still knows.
-    kept: Vec<Option<usize>>,
+    kept: Nths,
 }
 
 /// The subscriptions of a group at a version, as who takes over what changes knows them.

@@ -7,7 +7,7 @@ use super::output::as_json;
 use super::target::Target;
 use crate::http::jobs_shapes::{BulkShape, JobLogsShape, JobShape, JobsShape};
 use anyhow::{Context, anyhow};
-use ensue::jobs::{JobId, JobQuery, JobState, Steer};
+use ensue::jobs::{JobId, JobQuery, JobState, Steer, no_job};
 use ensue::{Ensue, GroupName, ObjectKey};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -100,10 +100,6 @@ pub async fn show(target: &Target, id: JobId) -> anyhow::Result<String> {
             as_text(&JobShape::from(&job))
         }
     }
-}
-
-fn no_job(id: JobId) -> anyhow::Error {
-    anyhow!("there is no job {id}; it may have been forgotten after its end")
 }
 
 /// Has a job ended?

@@ -31,7 +31,7 @@ pub(super) fn job_id(path: Segment) -> Result<JobId, Problem> {
 }
 
 pub(super) fn no_job(id: JobId) -> Problem {
-    Problem::not_found(format!("there is no job {id}; it may have been forgotten after its end"))
+    ensue::jobs::no_job(id).into()
 }
 
 /// Sends one job or several

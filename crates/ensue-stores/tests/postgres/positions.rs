@@ -207,8 +207,25 @@ async fn two_hundred_thousand_subscriptions_stay_distinct() {
     assert!(!store.subscribe(again).await.unwrap().1);
     println!("one that is there: {:?}", begun.elapsed());
     assert_eq!(log.number("SELECT count(*) FROM LOG.subscriptions").await, 200_000);
+    // A reader that knows them hears of one more without reading them all.
+    let version = store.group(&name("g")).await.unwrap().unwrap().version;
+    let one_more = NewSubscription { params: params("one more"), ..subscription("g", "same for all") };
+    let one_more = store.subscribe(one_more).await.unwrap().0;
+    let begun = std::time::Instant::now();
+    let changes = store.subscription_changes(&name("g"), version, 1_000).await.unwrap().unwrap();
+    println!("what has changed: {:?}", begun.elapsed());
+    assert_eq!((changes.there, changes.gone.len()), (vec![one_more], 0));
+    let (begun, mut read, mut after) = (std::time::Instant::now(), 0, None);
+    while let page = store.subscriptions(&name("g"), after, 1_000).await.unwrap()
+        && let Some(last) = page.last()
+    {
+        (read, after) = (read + page.len(), Some(last.id));
+    }
+    println!("all {read} of them: {:?}", begun.elapsed());
+    assert_eq!(log.number("SELECT count(*) FROM LOG.subscription_changes").await, 1_000, "no more are noted");
     assert!(store.delete_group(&name("g")).await.unwrap());
     assert_eq!(log.number("SELECT count(*) FROM LOG.subscriptions").await, 0, "all that belonged to it goes");
+    assert_eq!(log.number("SELECT count(*) FROM LOG.subscription_changes").await, 0);
 }
 
 /// The same with what makes something: who asks is told that it made it.

@@ -33,7 +33,7 @@ pub use emit::Emit;
 pub use pool::WORKERS;
 pub use seen::{SeenJob, SeenPage};
 pub use served::JobOptions;
-pub use steering::{Bulk, BulkFilter};
+pub use steering::{Bulk, BulkFilter, no_job};
 
 pub(crate) use clock::{Sooner, look};
 pub(crate) use running::RunningJobs;

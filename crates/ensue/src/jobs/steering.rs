@@ -22,6 +22,11 @@ pub struct Bulk {
     pub refused: u64,
 }
 
+/// That there is no such job, for whoever asked for it.
+pub fn no_job(id: JobId) -> Error {
+    Error::NotFound(format!("there is no job {id}; it may have been forgotten after its end"))
+}
+
 impl Ensue {
     /// A job.
     pub async fn job(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -44,9 +49,7 @@ impl Ensue {
         match steered {
             Some(Steered::Done(job)) => Ok(*job),
             Some(Steered::Refused(_, why)) => Err(Error::Store(StoreError::Conflict(format!("job {id}: {why}")))),
-            Some(Steered::Unknown) | None => {
-                Err(Error::NotFound(format!("there is no job {id}; it may have been forgotten after its end")))
-            }
+            Some(Steered::Unknown) | None => Err(no_job(id)),
         }
     }
 
