@@ -37,7 +37,7 @@ pub(super) fn connect_memory() -> Result<Connection, StoreError> {
 }
 
 /// Statements are planned when they are prepared, and never again. Otherwise SQLite looks at the value that is bound to a `LIMIT`,
-/// and makes a new plan whenever another one is bound: for a claim that took longer than the claim itself.
+/// and makes a new plan each time one is bound: every claim and every page would be parsed and planned again.
 fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
