@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// No test takes so long, unless what it waits for never comes.
 pub const LONG: Duration = Duration::from_secs(180);
+/// After this a condition is not waited for any more. Tens of thousands of jobs on a machine that others use take their time.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What handlers were given, in order.
 #[derive(Clone, Default)]
@@ -45,7 +47,7 @@ pub fn at_once(attempts_max: u32) -> JobOptions {
 }
 
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looked = tokio::time::timeout(LONG, async {
+    let looked = tokio::time::timeout(PATIENCE, async {
         loop {
             if let Some(found) = look().await {
                 return found;
