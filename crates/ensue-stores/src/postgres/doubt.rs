@@ -88,7 +88,7 @@ impl Doubt {
                 Some(Appended { id: found.id, seq: found.seq, prev: found.prev, repeated })
             };
             match call.outgoing.iter().map(answer).collect::<Option<Vec<_>>>() {
-                Some(answers) => drop(call.answer(Ok(answers))),
+                Some(answers) => call.answer(Ok(answers)),
                 None => left.push(call),
             }
         }
