@@ -136,8 +136,8 @@ impl Positions for Mutant {
         if let (Fault::KeepsWhoIsGone, Some(changes)) = (self.fault, &mut changes) {
             changes.gone.clear();
         }
-        if let (Fault::MissesAnExpiry, Some(changes)) = (self.fault, &mut changes) {
-            changes.there.retain(|one| one.created_at == one.touched_at);
+        if let (Fault::MissesWhoIsNew, Some(changes)) = (self.fault, &mut changes) {
+            changes.there.clear();
         }
         Ok(changes)
     }
