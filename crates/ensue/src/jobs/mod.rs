@@ -179,10 +179,11 @@ impl Drop for JobLoops {
     }
 }
 
+/// The answer of a store that is asked to renew claims.
+type Renewing = Pin<Box<dyn Future<Output = Result<Vec<Option<JobRenewed>>, StoreError>> + Send>>;
+
 /// Asks a store to renew claims.
-fn renewing(
-    store: SharedStore,
-) -> impl Fn(Vec<Held>) -> Pin<Box<dyn Future<Output = Result<Vec<Option<JobRenewed>>, StoreError>> + Send>> + Send {
+fn renewing(store: SharedStore) -> impl Fn(Vec<Held>) -> Renewing {
     move |held| {
         let store = store.clone();
         Box::pin(async move { store.renew_jobs(&held, running::lease()).await })
