@@ -62,9 +62,8 @@ impl Kept {
     }
 
     fn forget_to(&mut self, at: Seq) {
-        while let Some(event) = self.events.pop_front_if(|event| event.seq <= at) {
-            self.bytes -= event.bytes();
-        }
+        let known = self.events.partition_point(|event| event.seq <= at);
+        self.bytes -= self.events.drain(..known).map(|event| event.bytes()).sum::<usize>();
     }
 }
 
