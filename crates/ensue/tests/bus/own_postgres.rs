@@ -21,7 +21,7 @@ async fn what_a_stream_is_given_is_what_the_log_has() {
         let object = NewEvent::new("a").object(format!("o:{}", round % 3)).metadata_json(r#"{"who":"me"}"#);
         let dated = object.clone().occurred_at("2020-01-02T03:04:05.678901Z".parse::<Timestamp>().unwrap());
         let keyed = object.clone().key(format!("k{}", round / 2));
-        let batch = vec![plain, object, dated, keyed];
+        let batch = [plain, object, dated, keyed];
         let by = if round % 5 == 4 { &other } else { &bus };
         let answers = by.publish_all(batch[..=round as usize % 4].to_vec()).await.unwrap();
         last = answers.iter().filter_map(|answer| answer.seq).max().unwrap().max(last);
