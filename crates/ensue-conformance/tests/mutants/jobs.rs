@@ -50,7 +50,8 @@ impl Mutant {
         }
     }
 
-    async fn settle_one_job(&self, mut change: JobChange) -> Result<JobSettled, StoreError> {
+    /// What becomes of a change before it is settled, or what it is answered instead.
+    async fn before_settling(&self, mut change: JobChange) -> Result<Result<JobChange, JobSettled>, StoreError> {
         let job = self.inner.job(change.held.id).await?;
         if let (Fault::SettlesUnderAnyFence, Some(job)) = (self.fault, &job) {
             change.held.fence = job.fence;
@@ -61,7 +62,8 @@ impl Mutant {
             self.model.tamper(|jobs, _| {
                 jobs.iter_mut().filter(is_it).for_each(|job| job.state = JobState::Succeeded);
             });
-            return Ok(JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() });
+            let (state, events, jobs) = (JobState::Succeeded, Vec::new(), Vec::new());
+            return Ok(Err(JobSettled::Done { state, events, jobs }));
         }
         if self.fault == Fault::TakesWhatWasRenewed
             && let JobEnd::Lapsed { at, error } = change.end.clone()
@@ -71,18 +73,25 @@ impl Mutant {
                 None => JobEnd::Dead { error },
             };
         }
-        let mut untold = Vec::new();
-        if self.fault == Fault::TellsOfNoDeath {
-            // What follows from an event of Ensue's own is not told of.
-            let own = || Cause { seq: 1, prev: None, id: EventId(Uuid::nil()), topic: Topic::stored("ensue") };
-            self.model.tamper(|jobs, _| untold = jobs.iter_mut().map(|job| job.cause.replace(own())).collect());
+        Ok(Ok(change))
+    }
+
+    async fn settle_all(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        if self.fault != Fault::TellsOfNoDeath {
+            return self.inner.settle_jobs(changes).await;
         }
+        // What follows from an event of Ensue's own is not told of.
+        let own = || Cause { seq: 1, prev: None, id: EventId(Uuid::nil()), topic: Topic::stored("ensue") };
+        let mut causes = Vec::new();
+        self.model.tamper(|jobs, _| causes = jobs.iter_mut().map(|job| job.cause.replace(own())).collect());
+        let settled = self.inner.settle_jobs(changes).await;
+        self.model.tamper(|jobs, _| jobs.iter_mut().zip(causes).for_each(|(job, cause)| job.cause = cause));
+        settled
+    }
+
+    async fn after_one(&self, change: JobChange, settled: &JobSettled) -> Result<(), StoreError> {
         let uses_none = matches!(change.end, JobEnd::Snoozed { .. } | JobEnd::GivenBack);
-        let settled = self.inner.settle_jobs(vec![change.clone()]).await?.remove(0);
-        if self.fault == Fault::TellsOfNoDeath {
-            self.model.tamper(|jobs, _| jobs.iter_mut().zip(untold).for_each(|(job, cause)| job.cause = cause));
-        }
-        match (&settled, self.fault) {
+        match (settled, self.fault) {
             (JobSettled::LeaseLost, Fault::PublishesWithoutTheJob) if !change.events.is_empty() => {
                 drop(self.inner.append(change.events).await);
             }
@@ -90,12 +99,8 @@ impl Mutant {
                 self.inner.settle_jobs(vec![JobChange::new(change.held, change.end)]).await?;
             }
             (JobSettled::Done { state: JobState::Cancelled, .. }, Fault::TellsOfTheCancelled) => {
-                let mut notice = None;
-                let is_it = |job: &&mut Job| job.id == change.held.id;
-                self.model.tamper(|jobs, _| {
-                    let job = jobs.iter_mut().find(is_it).map(|job| job.clone());
-                    notice = job.and_then(|job| notices::job_dead(&Job { state: JobState::Dead, ..job }));
-                });
+                let job = self.inner.job(change.held.id).await?;
+                let notice = job.and_then(|job| notices::job_dead(&Job { state: JobState::Dead, ..job }));
                 self.inner.append(notice.into_iter().collect()).await?;
             }
             (JobSettled::Done { .. }, Fault::UsesAttemptsForNothing) if uses_none => self.model.tamper(|jobs, _| {
@@ -103,8 +108,7 @@ impl Mutant {
             }),
             _ => {}
         }
-        self.after_settling();
-        Ok(settled)
+        Ok(())
     }
 }
 
@@ -165,10 +169,23 @@ impl Jobs for Mutant {
     }
 
     async fn settle_jobs(&self, changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        let mut answers = Vec::new();
+        let (mut todo, mut answers) = (Vec::new(), Vec::new());
         for change in changes {
-            answers.push(self.settle_one_job(change).await?);
+            match self.before_settling(change).await? {
+                Ok(change) => todo.push((answers.len(), change)),
+                Err(answer) => {
+                    answers.push(answer);
+                    continue;
+                }
+            }
+            answers.push(JobSettled::LeaseLost);
         }
+        let settled = self.settle_all(todo.iter().map(|(_, change)| change.clone()).collect()).await?;
+        for ((place, change), settled) in todo.into_iter().zip(settled) {
+            self.after_one(change, &settled).await?;
+            answers[place] = settled;
+        }
+        self.after_settling();
         Ok(answers)
     }
 

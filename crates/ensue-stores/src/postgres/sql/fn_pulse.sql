@@ -1,6 +1,6 @@
 -- What has happened? In one round trip all that an idle process asks: where the log ends and with which event, when the
 -- next delayed event is due, the versions of the rules and of what is defined, how many numbers were given to jobs and which
--- transactions may have drawn them (all below o_xmin have ended, all that drew one are below o_xmax), when the next job is due
+-- transactions may have drawn them (all below o_xmin have ended, all below o_xmax have begun), when the next job is due
 -- or its lease passes, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
 -- each process that lives, and one at least; no version if no such member is known.
 CREATE FUNCTION {schema}.pulse(p_now timestamptz, p_hint bigint, p_member uuid, p_lease bigint)
@@ -22,7 +22,8 @@ BEGIN
     FROM {schema}.delayed w WHERE w.seq IS NULL ORDER BY w.not_before, w.accepted LIMIT 1;
     SELECT s.version INTO o_rules_version FROM {schema}.rules_state s;
     SELECT s.version INTO o_definitions_version FROM {schema}.definitions_state s;
-    SELECT n.last_value INTO o_jobs_sent FROM {schema}.job_numbers n;
+    -- A sequence that was never asked shows the number that it will give first.
+    SELECT CASE WHEN n.is_called THEN n.last_value ELSE 0 END INTO o_jobs_sent FROM {schema}.job_numbers n;
     -- In a statement of its own, with a snapshot from after that.
     SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint INTO o_xmin, o_xmax
     FROM pg_current_snapshot() s;
