@@ -268,3 +268,34 @@ impl Mailbox {
         }
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::Ensue;
+    use ensue_core::NewEvent;
+
+    /// A handler that is unbound and has not heard of it yet must not take a mailbox into which nothing is put any more for one
+    /// that nothing was meant for: it reads the store from where the mailbox ended.
+    #[tokio::test]
+    async fn a_mailbox_that_is_removed_ends_where_it_was() {
+        let bus = Ensue::memory().await.unwrap();
+        bus.on("a").named("h").pull().unwrap();
+        let (spec, id) = (bus.inner().handlers.bound().remove(0), Uuid::from_u128(7));
+        let router = Router::new(bus.inner().tail.clone()).unwrap();
+        let mailbox = router.add(&spec, id, Arc::default());
+        assert!(router.open(&mailbox, 0));
+        let route = async || {
+            let seq = bus.publish(NewEvent::new("a")).await.unwrap().seq.unwrap();
+            let event = Arc::new(bus.store().event(seq).await.unwrap().unwrap());
+            router.route(&Chunk { after: seq - 1, next: seq, events: [event].into_iter().collect(), setbacks: 0 });
+        };
+        route().await;
+        assert!(matches!(router.take(&mailbox), Mail::Events(events, 1) if events.len() == 1));
+        route().await;
+        router.remove(id);
+        route().await;
+        assert!(matches!(router.take(&mailbox), Mail::Closed(events, 2) if events.len() == 1));
+        assert!(!router.open(&mailbox, 3), "nobody would put anything into it");
+    }
+}
