@@ -592,6 +592,7 @@ mod tests {
             ("positions_parked", include_str!("positions_parked.rs")),
             ("positions_deliveries", include_str!("positions_deliveries.rs")),
             ("positions_concurrency", include_str!("positions_concurrency.rs")),
+            ("definitions", include_str!("definitions.rs")),
             ("jobs_send", include_str!("jobs_send.rs")),
             ("jobs_claim", include_str!("jobs_claim.rs")),
             ("jobs_settle", include_str!("jobs_settle.rs")),
