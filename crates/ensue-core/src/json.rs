@@ -6,6 +6,7 @@
 //! proportion is refused too. What passes is kept without the blanks between its tokens: shorter, and a single line.
 
 use crate::error::Invalid;
+use crate::json_plain;
 use crate::json_scan::{self, Fault};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -36,6 +37,13 @@ impl Json {
     /// The value `{}`.
     pub fn empty_object() -> Self {
         Self("{}".into())
+    }
+
+    /// Does it read the same after an engine has kept its value and not its text? Not if a key comes twice, or a number would
+    /// be written otherwise: some readers refuse the one and take the other. Also not if it has so many keys that looking
+    /// would take long.
+    pub fn is_plain(&self) -> bool {
+        json_plain::is_plain(&self.0)
     }
 
     /// Checks text from outside; `field` is named in the refusal.

@@ -9,6 +9,8 @@
 //! | What may a topic or an object be called? | [`key`] |
 //! | What is an event, before and after it is logged? | [`event`] |
 //! | Is this JSON one that every engine can keep? | [`json`], `json_scan` |
+//! | Does it read the same when it is written anew? | `json_plain` |
+//! | What of the log need not be read? | [`follow`] |
 //! | Which text can every engine keep? | [`text`] |
 //! | How does an id tell its time? | [`id`] |
 //! | Which `seq`, `prev` and `recorded_at` does a new event get? | [`plan`] |
@@ -42,6 +44,7 @@ pub mod handling;
 pub mod id;
 pub mod jobs;
 pub mod json;
+mod json_plain;
 mod json_scan;
 pub mod key;
 pub mod matching;

@@ -33,8 +33,13 @@ impl Own {
     pub fn listen(&self, listening: bool) {
         self.listening.store(listening, Ordering::SeqCst);
         if !listening {
-            self.kept().clear();
+            self.forget();
         }
+    }
+
+    /// Lets go of everything: the log went back.
+    pub fn forget(&self) {
+        self.kept().clear();
     }
 
     /// What comes right after a place, if it was appended in that session: as much as may be held at once.

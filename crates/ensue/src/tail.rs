@@ -182,6 +182,7 @@ impl Tail {
         let mut heard = self.heard.subscribe();
         // Did anything but the bell call for a look?
         let mut look_anyway = true;
+        let mut look_at_latest = None;
         loop {
             if handout.receiver_count() == 0 {
                 let mut running = self.running.lock().await;
@@ -193,16 +194,23 @@ impl Tail {
             }
             // Marked as seen before the read: a ring during the read is not lost.
             let rung_to = *bell.borrow_and_update();
-            let told_for = heard.borrow_and_update().map(|heard| heard.at + HEARD_FOR);
+            let told = *heard.borrow_and_update();
+            look_anyway |= told.is_some_and(|heard| position.is_news(&heard));
             let own = self.own.after(position.at, position.session);
+            let own_given = own.is_some();
             let look = match own {
                 Some(events) => Ok(Look::More(self.chunk_of_own(position.at, events))),
-                None if !look_anyway && position.at >= rung_to => Ok(Look::Nothing),
+                None if !look_anyway && position.at >= rung_to && position.session == self.store.session() => {
+                    Ok(Look::Nothing)
+                }
                 None => {
                     look_anyway = true;
                     self.look(&mut position).await
                 }
             };
+            if look_anyway || own_given {
+                look_at_latest = told.map(|heard| heard.at + HEARD_FOR).max(Some(Instant::now() + POLL_INTERVAL));
+            }
             match look {
                 Ok(Look::More(chunk)) => {
                     chunk.events.iter().for_each(|event| position.marks.push(event));
@@ -215,6 +223,7 @@ impl Tail {
                     let (from, to) = (kept_to + 1, position.at);
                     tracing::warn!(from, to, "the log went back: these places are no longer what they were");
                     position.marks.forget_after(kept_to);
+                    self.own.forget();
                     position.at = kept_to;
                     // Before the setback is told: who hears of it does not go further than this.
                     self.read_to.store(kept_to, Ordering::SeqCst);
@@ -229,7 +238,8 @@ impl Tail {
                 }
                 Err(error) => tracing::warn!(%error, "the tail cannot read the log; it tries again"),
             }
-            let mut look_at = told_for.max(Some(Instant::now() + POLL_INTERVAL));
+            // A ring that brought nothing puts the next look off by nothing.
+            let mut look_at = look_at_latest;
             while let Some(time) = look_at.take() {
                 tokio::select! {
                     () = tokio::time::sleep_until(time) => look_anyway = true,

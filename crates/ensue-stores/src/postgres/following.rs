@@ -28,8 +28,13 @@ impl Following {
         self.session.load(Ordering::SeqCst)
     }
 
+    /// Passes on what was committed, unless it reads otherwise than what the server will give back.
     pub fn tell(&self, events: &[Arc<Event>]) {
-        if let Some(follower) = self.follower.get().filter(|follower| follower.is_listening() && !events.is_empty()) {
+        let follower = self.follower.get().filter(|follower| follower.is_listening() && !events.is_empty());
+        let is_plain = |event: &Arc<Event>| event.payload.is_plain() && event.metadata.is_plain();
+        if let Some(follower) = follower
+            && events.iter().all(is_plain)
+        {
             follower.committed(self.session(), events);
         }
     }

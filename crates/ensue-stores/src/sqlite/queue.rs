@@ -129,7 +129,7 @@ impl Gathering<'_> {
                     callers.push(caller);
                 }
                 Some(Command::Change { change, rows, .. }) => {
-                    self.weight += rows.max(CHANGE_WEIGHT_MIN);
+                    self.weight = self.weight.saturating_add(rows.max(CHANGE_WEIGHT_MIN));
                     return Some(Part::Change(change));
                 }
                 Some(Command::Run(_) | Command::Turn { .. } | Command::Close(_)) | None => break,
@@ -149,7 +149,8 @@ impl Gathering<'_> {
             Command::Run(_) | Command::Turn { .. } | Command::Close(_) => return false,
         };
         let in_time = self.sync == Sync::Now || command.shared_sync() == Some(Sync::Later);
-        let has_room = self.weight + weight <= GATHER_WEIGHT_MAX && self.bytes + bytes <= GATHER_BYTES_MAX;
+        let has_room =
+            self.weight.saturating_add(weight) <= GATHER_WEIGHT_MAX && self.bytes + bytes <= GATHER_BYTES_MAX;
         in_time && !self.is_closed && (is_first || has_room)
     }
 

@@ -370,10 +370,15 @@ impl Changing<'_> {
         self.execute("SAVEPOINT ensue_part")?;
         let done = work(self);
         if let Err(error) = &done {
-            if self.writing.connection.is_autocommit() || !fails_alone(error) {
+            if self.writing.connection.is_autocommit() {
                 return Err(error.clone());
             }
             self.execute("ROLLBACK TO ensue_part")?;
+            if !fails_alone(error) {
+                // Not left open: a part around this one has the same name, and would be undone only as far as here.
+                self.execute("RELEASE ensue_part")?;
+                return Err(error.clone());
+            }
             // What was noted of its events is wrong now.
             self.look_again()?;
         }

@@ -4,6 +4,7 @@
 
 use super::life::{Life, READ_AHEAD_MAX, Source};
 use super::router::Mail;
+use super::worker::Halt;
 use ensue_core::positions::{LaneKey, Lost, SlotNumber, slot_of};
 use ensue_core::store::{Page, Read};
 use ensue_core::{Event, Filter, Seq, StoreError};
@@ -69,6 +70,10 @@ impl Life<'_> {
 
     /// What was read from the store, as far as the tail has come.
     pub fn take_page(&mut self, page: Page) {
+        if *self.worker.stop.borrow() == Halt::Unbound {
+            // It may hold what only the successor wants.
+            return;
+        }
         if page.first > self.window.seen_to() + 1 {
             let lost = Lost { from: self.window.seen_to() + 1, to: page.first - 1 };
             let handler = &self.worker.spec.key;

@@ -10,6 +10,7 @@ use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,6 +51,8 @@ pub(super) struct Membership {
     pub member: Member,
     /// What it serves; none before it has joined.
     groups: Mutex<Option<Vec<GroupName>>>,
+    /// Was something else said, and not answered?
+    in_doubt: AtomicBool,
     store: SharedStore,
     alone: bool,
     pub lease: Lease,
@@ -68,7 +71,8 @@ impl Membership {
         let member = Member { id, name, kind: GroupKind::Handler };
         let (looked, clock) = (Mutex::new(None), Mutex::new(None));
         let groups = Mutex::new(None);
-        Self { member, groups, store, alone, lease, view, looked, clock }
+        let in_doubt = AtomicBool::new(false);
+        Self { member, groups, in_doubt, store, alone, lease, view, looked, clock }
     }
 
     pub fn lease_ttl(&self) -> SignedDuration {
@@ -129,17 +133,24 @@ impl Membership {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::SeqCst)
+    }
+
     fn groups(&self) -> Vec<GroupName> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
     }
 
     /// Says what this process serves from now on, and looks who else does: before the first slot of it is taken.
     pub async fn serve(&self, groups: Vec<GroupName>) -> Result<(), StoreError> {
-        if self.has_joined() && self.groups() == groups {
+        if self.has_joined() && self.groups() == groups && !self.is_in_doubt() {
             return Ok(());
         }
         let sent = Instant::now();
+        // Until it is answered nobody knows what the store takes this process to serve.
+        self.in_doubt.store(true, Ordering::SeqCst);
         self.store.serve(self.member.clone(), self.lease_ttl(), groups.clone()).await?;
+        self.in_doubt.store(false, Ordering::SeqCst);
         *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = Some(groups);
         self.renewed(sent);
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -158,6 +169,7 @@ impl Membership {
     async fn join_again(&self) -> Result<(), StoreError> {
         let sent = Instant::now();
         self.store.serve(self.member.clone(), self.lease_ttl(), self.groups()).await?;
+        self.in_doubt.store(false, Ordering::SeqCst);
         self.renewed(sent);
         let version = self.view.borrow().version;
         self.look_who_serves(version).await
@@ -171,8 +183,8 @@ impl Membership {
     /// A pulse that was sent at this time has renewed the lease, and told this.
     pub async fn hear(&self, sent: Instant, renewed: Option<Renewed>, now: Timestamp) -> Result<(), StoreError> {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), now));
-        let Some(renewed) = renewed else {
-            // The store has forgotten this process: its slots may be anybody's, and workers find out.
+        let Some(renewed) = renewed.filter(|_| !self.is_in_doubt()) else {
+            // The store has forgotten this process, or knows something else of it: its slots may be anybody's, and workers find out.
             self.join_again().await?;
             self.moved();
             return Ok(());

@@ -35,7 +35,8 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         let (open, waiting) = (BTreeSet::new(), HashMap::new());
-        Self { running: false, seen_to: 0, open, done: Recent::new(RECENT_MAX), waiting }
+        // Until it has begun, or is known not to run here, nobody knows how far it is: children wait.
+        Self { running: true, seen_to: 0, open, done: Recent::new(RECENT_MAX), waiting }
     }
 }
 
@@ -47,6 +48,13 @@ impl Progress {
         state.open.clear();
         drop(state);
         self.ring();
+    }
+
+    /// The handler begins again at once, nobody knows where yet: children wait.
+    pub fn begin_again(&self) {
+        let mut state = self.lock();
+        (state.running, state.seen_to) = (true, 0);
+        state.open.clear();
     }
 
     /// The handler runs no longer in this process: nobody waits for it.

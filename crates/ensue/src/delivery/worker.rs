@@ -145,13 +145,13 @@ impl Worker {
                 let why = "something that the handler brought has panicked";
                 Err(StoreError::Engine(why.into()))
             });
-            self.progress.end();
             match end {
                 Ok(End::Stopped) => return,
-                Ok(End::Again) => {}
+                Ok(End::Again) => self.progress.begin_again(),
                 Err(StoreError::Closed) => return,
                 Err(_) if *stop.borrow() != Halt::Not => return,
                 Err(error) => {
+                    self.progress.end();
                     tracing::warn!(handler = %self.spec.key, %error, "the handler begins again");
                     tokio::select! {
                         () = tokio::time::sleep(AGAIN_AFTER) => {}
@@ -195,6 +195,7 @@ impl Worker {
         acquired: Result<Vec<AcquiredSlot>, StoreError>,
     ) -> Result<End, StoreError> {
         let (mut stop, mut look) = (self.stop.clone(), self.look.clone());
+        self.progress.end();
         let seen = *look.borrow_and_update();
         self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
         acquired?;
@@ -234,15 +235,30 @@ impl Worker {
             slots: slots.to_vec(),
             go_on: None,
         };
-        let acquired = self.store.acquire(acquire).await?;
-        self.membership.renewed(sent);
-        let acquired = acquired.ok_or_else(|| {
+        let acquired = self.store.acquire(acquire).await?.ok_or_else(|| {
             StoreError::Engine(format!(
                 "the group of the handler `{}` was deleted; restart to make it anew",
                 self.spec.key
             ))
         })?;
+        self.membership.renewed(sent);
+        self.check_whose_it_is().await?;
         Ok(acquired.slots)
+    }
+
+    /// Is the group still the one of this handler, wanting the same? Looked at when slots were taken: whoever defines a handler
+    /// anew takes its slots from those who have them, so nobody passes over what only the new one wants.
+    async fn check_whose_it_is(&self) -> Result<(), StoreError> {
+        if self.slots_total == 1 && self.spec.defined.is_none() {
+            return Ok(());
+        }
+        let (_, defined) = self.store.definitions().await?;
+        let now = defined.iter().find(|one| one.key == self.spec.key).map(|one| one.subscription);
+        if now == self.spec.defined.map(|defined| defined.subscription) {
+            return Ok(());
+        }
+        self.release_all().await?;
+        Err(StoreError::Unavailable(format!("the handler `{}` was defined anew, or by somebody else", self.spec.key)))
     }
 
     /// Does the handler want this event? One for which its condition has no answer it does not get.

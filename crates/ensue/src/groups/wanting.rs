@@ -24,6 +24,8 @@ const CHANGES_MAX: usize = 1_000;
 /// The subscriptions of a group at one version.
 pub(super) struct Wanting {
     pub version: u64,
+    /// The store's session before they were read.
+    session: u64,
     pub index: Index,
     /// The shortest time after which one of them goes; none if all of them stay. It may have been that of one that is gone.
     pub expires_first: Option<SignedDuration>,
@@ -55,17 +57,20 @@ impl WantingCache {
     pub(super) async fn at(&self, store: &SharedStore, group: &GroupName, version: u64) -> Result<Shared, StoreError> {
         let kept = self.kept_of(group);
         // A group that is made again under this name goes on counting where the former one ended.
-        let is_new_enough = |kept: &Option<Wanting>| kept.as_ref().is_some_and(|wanting| wanting.version >= version);
+        // In another session the log may be another one, with other subscriptions under the same version (H35).
+        let session = store.session();
+        let is_current = move |wanting: &&Wanting| wanting.version >= version && wanting.session == session;
+        let is_new_enough = |kept: &Option<Wanting>| kept.as_ref().filter(is_current).is_some();
         loop {
-            if let Ok(shared) = OwnedRwLockReadGuard::try_map(kept.clone().read_owned().await, |kept| {
-                kept.as_ref().filter(|wanting| wanting.version >= version)
-            }) {
+            if let Ok(shared) =
+                OwnedRwLockReadGuard::try_map(kept.clone().read_owned().await, |kept| kept.as_ref().filter(is_current))
+            {
                 return Ok(shared);
             }
             let mut kept = kept.write().await;
             if !is_new_enough(&kept) {
                 // Taken out while it is changed: who stops waiting for it leaves nothing half done.
-                let known = kept.take();
+                let known = kept.take().filter(|known| known.session == session);
                 *kept = Some(brought_to(store, group, known, version).await?);
             }
         }
@@ -101,7 +106,9 @@ async fn brought_to(
     version: u64,
 ) -> Result<Wanting, StoreError> {
     let Some(mut wanting) = known else { return read(store, group, version).await };
-    let Some(changes) = store.subscription_changes(group, wanting.version, CHANGES_MAX).await? else {
+    let changes = store.subscription_changes(group, wanting.version, CHANGES_MAX).await?;
+    // One that ends before the version that is wanted is of another log.
+    let Some(changes) = changes.filter(|changes| changes.version >= version) else {
         return read(store, group, version).await;
     };
     for id in changes.gone {
@@ -115,7 +122,9 @@ async fn brought_to(
 
 /// Reads all subscriptions of a group. What changes meanwhile counts up the version, and is taken over after it.
 async fn read(store: &SharedStore, group: &GroupName, version: u64) -> Result<Wanting, StoreError> {
-    let mut wanting = Wanting { version, index: Index::new(), expires_first: None, group: group.as_str().into() };
+    let session = store.session();
+    let mut wanting =
+        Wanting { version, session, index: Index::new(), expires_first: None, group: group.as_str().into() };
     let mut conditions = Conditions::default();
     let mut after: Option<Uuid> = None;
     loop {

@@ -123,3 +123,26 @@ async fn what_one_process_defines_others_serve() {
     assert!(other.store().group(&key).await.unwrap().is_none(), "nobody has made its group anew");
     second.shutdown(LONG).await.unwrap();
 }
+
+/// Another process hears of a change later than who asked for it: meanwhile it passes over nothing that only the new one wants.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_right_after_a_change_is_passed_over_by_nobody() {
+    let (url, _) = ensue_conformance::postgres::fresh_schema("redefined");
+    let (one, other) = (Ensue::open(&url).await.unwrap(), Ensue::open(&url).await.unwrap());
+    let (first, second) = (one.start().await.unwrap(), other.start().await.unwrap());
+    let key = name("a.remote");
+    one.define_pull(&key, &PullHandler::on("b")).await.unwrap();
+    until("both serve it", async || other.handlers().len() == 1 && one.handlers().len() == 1).await;
+    let mut wanted = 0;
+    for topic in ["a", "b", "a"] {
+        one.define_pull(&key, &PullHandler::on(topic)).await.unwrap();
+        one.publish_all((0..64).map(|n| event(topic, &format!("o{n}"))).collect()).await.unwrap();
+        wanted += 64;
+        let jobs =
+            async || one.store().job_counts().await.unwrap().iter().map(|count| count.count).sum::<u64>() == wanted;
+        until("all became jobs", jobs).await;
+    }
+    first.shutdown(LONG).await.unwrap();
+    second.shutdown(LONG).await.unwrap();
+}

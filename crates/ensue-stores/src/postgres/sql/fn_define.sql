@@ -61,6 +61,13 @@ BEGIN
         PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
         RETURN;
     END IF;
+    IF v_there.subscription <> o_subscription THEN
+        -- Whoever has its slots goes by the former subscription, and would pass over what only the new one wants.
+        PERFORM 1 FROM {schema}.slots s WHERE s.group_id = v_group ORDER BY s.slot FOR UPDATE;
+        PERFORM {schema}.tell_members(ARRAY(
+            SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL));
+        UPDATE {schema}.slots s SET owner = NULL WHERE s.group_id = v_group;
+    END IF;
     UPDATE {schema}.definitions_state s SET version = s.version + 1 RETURNING s.version INTO o_revision;
     INSERT INTO {schema}.definitions AS d (group_id, subscription, revision, settings)
     VALUES (v_group, o_subscription, o_revision, p_settings)
