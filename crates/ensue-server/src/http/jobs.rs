@@ -15,7 +15,7 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::jobs::{JobId, JobQuery, JobState, Steer};
-use ensue::{GroupName, ObjectKey};
+use ensue::{GroupName, ObjectKey, StoreError};
 use std::sync::Arc;
 
 /// The most jobs that one call takes.
@@ -53,7 +53,10 @@ pub(super) fn no_job(id: JobId) -> Problem {
 pub(super) async fn send(State(app): State<Arc<App>>, _: NoQuery, request: Request) -> Result<Response, Problem> {
     let body = FieldsBody::take(request, &app.options, JOB_FIELDS).await?;
     let (jobs, is_array) = jobs_body::jobs(body.one_or_many("jobs", JOBS_MAX)?)?;
-    let sent = app.bus.emit_all(jobs).await?;
+    // In a task of its own: a client that hangs up meanwhile leaves nobody unrung who waits for jobs.
+    let bus = app.bus.clone();
+    let ended = |_| Err(StoreError::InDoubt("the task that sent the jobs was ended".into()).into());
+    let sent = tokio::spawn(async move { bus.emit_all(jobs).await }).await.unwrap_or_else(ended)?;
     let status = if sent.iter().any(|job| job.is_new) { StatusCode::CREATED } else { StatusCode::OK };
     let mut sent: Vec<SentShape> = sent.iter().map(SentShape::from).collect();
     let shape = match (is_array, sent.len()) {

@@ -22,26 +22,24 @@ pub(super) struct Established {
 /// that is gone meanwhile is left out.
 pub(super) async fn establish_all(bus: &Ensue, specs: Vec<Arc<Spec>>) -> Result<Vec<(Arc<Spec>, Established)>, Error> {
     let (store, slots) = (bus.store(), bus.store().handler_slots());
+    let group_of =
+        |spec: &Spec| NewGroup { name: spec.key.clone(), kind: GroupKind::Handler, start: spec.start, slots };
+    // First those that need not be made: one that is somebody else's is refused before anything is.
+    for spec in specs.iter().filter(|spec| spec.defined.is_none()) {
+        if store.group(&spec.key).await?.is_some() {
+            store.create_group(group_of(spec)).await?;
+        }
+    }
+    check_not_defined(bus, &specs).await?;
     let mut groups = Vec::with_capacity(specs.len());
     for spec in &specs {
-        let new = NewGroup { name: spec.key.clone(), kind: GroupKind::Handler, start: spec.start, slots };
         groups.push(match spec.defined {
-            None => Some(store.create_group(new).await?.0),
+            None => Some(store.create_group(group_of(spec)).await?.0),
             Some(_) => store.group(&spec.key).await?,
         });
     }
     // Whoever defines a handler makes its group with it: once the group is there, it can be seen whose it is.
-    if specs.iter().any(|spec| spec.defined.is_none()) {
-        let (_, defined) = store.definitions().await?;
-        let is_both = |spec: &&Arc<Spec>| spec.defined.is_none() && defined.iter().any(|one| one.key == spec.key);
-        if let Some(spec) = specs.iter().find(is_both) {
-            let reason = format!(
-                "makes the key `{0}`, which a handler in the store has: choose another name, or delete that (`ensue handler delete {0}`)",
-                spec.key
-            );
-            return Err(Invalid::new("name", reason).into());
-        }
-    }
+    check_not_defined(bus, &specs).await?;
     let mut established = Vec::with_capacity(specs.len());
     for (spec, group) in specs.into_iter().zip(groups) {
         let Some(group) = group else { continue };
@@ -53,6 +51,21 @@ pub(super) async fn establish_all(bus: &Ensue, specs: Vec<Arc<Spec>>) -> Result<
         established.push((spec, Established { subscription, slots_total }));
     }
     Ok(established)
+}
+
+/// Is none of them one that the store keeps?
+async fn check_not_defined(bus: &Ensue, specs: &[Arc<Spec>]) -> Result<(), Error> {
+    if specs.iter().all(|spec| spec.defined.is_some()) {
+        return Ok(());
+    }
+    let (_, defined) = bus.store().definitions().await?;
+    let is_both = |spec: &&Arc<Spec>| spec.defined.is_none() && defined.iter().any(|one| one.key == spec.key);
+    let Some(spec) = specs.iter().find(is_both) else { return Ok(()) };
+    let reason = format!(
+        "makes the key `{0}`, which a handler in the store has: choose another name, or delete that (`ensue handler delete {0}`)",
+        spec.key
+    );
+    Err(Invalid::new("name", reason).into())
 }
 
 /// Makes the one subscription of a handler; answers its id.
