@@ -82,7 +82,8 @@ pub fn too_many() -> StoreError {
 #[async_trait]
 pub trait Definitions: Send + Sync + 'static {
     /// Defines a handler, or defines it anew, and says whether it is new. Its group is made if it is new, else stays where it
-    /// is; its subscription becomes its group's only one, and stays the same if it wants the same. A group of its name that
+    /// is; its subscription becomes its group's only one, and stays the same if it wants the same; if not, whoever has slots of the group loses
+    /// them, so that nobody passes over what only the new one wants. A group of its name that
     /// is read, or that a program has made, is a [`StoreError::Conflict`]; a start outside of the log, and one handler more than
     /// [`DEFINITIONS_MAX`], [`StoreError::Invalid`].
     async fn define(&self, new: NewDefinition) -> Result<(Definition, bool), StoreError>;

@@ -135,7 +135,7 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<&'static str> {
         ("token_file", before.tokens != after.tokens),
         ("retention", before.retention != after.retention),
         ("history", before.history != after.history),
-        ("webhooks", before.guard != after.guard),
+        ("webhooks", before.guard != after.guard || before.authorities != after.authorities),
         ("drain_max", before.drain_max != after.drain_max),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

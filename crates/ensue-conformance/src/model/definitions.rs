@@ -39,6 +39,9 @@ impl State {
         let of_group = self.known.subscriptions.iter().map(|(one, _)| one.clone());
         let others: Vec<_> = of_group.filter(|one| one.group == new.key && one.id != wanted.id).collect();
         others.iter().for_each(|one| self.known.forget_subscription(one));
+        if there.as_ref().is_some_and(|there| there.subscription != wanted.id) {
+            self.known.take_slots(&new.key, now);
+        }
         let defined = &mut self.known.defined;
         if let Some(there) = &there
             && there.subscription == wanted.id

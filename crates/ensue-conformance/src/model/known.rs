@@ -180,6 +180,14 @@ impl Known {
         groups.iter().for_each(|group| self.forget_expired(group, now));
     }
 
+    /// Takes all slots of a group from whoever has them.
+    pub fn take_slots(&mut self, name: &GroupName, now: Timestamp) {
+        let Some(group) = self.group_mut(name) else { return };
+        let owners: Vec<Option<Uuid>> = group.slots.iter_mut().map(|slot| slot.owner.take()).collect();
+        group.read_at = group.read_at.max(now);
+        owners.into_iter().for_each(|owner| self.tell(owner));
+    }
+
     /// Tells the owner of a slot that something happened to it.
     pub fn tell(&mut self, owner: Option<Uuid>) {
         if let Some(known) = self.members.iter_mut().find(|known| Some(known.member.id) == owner) {

@@ -53,7 +53,8 @@ pub async fn a_handler_is_defined_with_its_group_and_what_it_wants(factory: &dyn
     assert_eq!(subject.defined().await, (2, vec![first, made]));
 }
 
-/// New settings take effect without losing the place, and whoever runs it keeps its slots; the same again changes nothing.
+/// New settings take effect without losing the place, and whoever runs it keeps its slots; the same again changes nothing. If it
+/// wants something else, whoever has slots of it loses them: who has not heard of it would pass over what it wants now.
 pub async fn a_handler_that_is_defined_anew_keeps_its_place(factory: &dyn Factory) {
     let subject = Subject::new(factory).await;
     subject.fill("t", None, 3).await;
@@ -70,6 +71,7 @@ pub async fn a_handler_that_is_defined_anew_keeps_its_place(factory: &dyn Factor
     let (changed, is_new) = subject.define(&elsewhere).await;
     assert!(!is_new);
     assert_eq!((changed.revision, changed.subscription), (2, made.subscription), "it wants the same");
+    assert_eq!(subject.want("h", &me, &[]).await.slots[0].fence, slots[0].fence, "nobody lost a slot");
     let topic = NewDefinition { topic: None, ..elsewhere };
     let (other, _) = subject.define(&topic).await;
     assert_eq!(other.revision, 3);
@@ -79,7 +81,10 @@ pub async fn a_handler_that_is_defined_anew_keeps_its_place(factory: &dyn Factor
     let group = subject.group("h").await;
     assert_eq!((group.slots.len(), group.slots[0].cursor, group.slots[1].cursor), (2, 2, 1));
     assert_eq!(group.subscriptions, 1);
-    assert_eq!(subject.want("h", &me, &[]).await.slots[0].fence, slots[0].fence, "nobody lost a slot");
+    assert!(group.slots.iter().all(|slot| slot.owner.is_none()), "{group:?}");
+    let late = SlotChange { cursor: Some(3), ..SlotChange::new(name("h"), 0, me.id, slots[0].fence) };
+    assert_eq!(subject.store.settle(vec![late]).await.expect("answered"), [Settled::FenceLost]);
+    assert!(subject.take("h", &me).await[0].fence > slots[0].fence);
 }
 
 /// A key that a program has bound, or that somebody reads, is not taken over.

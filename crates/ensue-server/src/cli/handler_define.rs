@@ -41,8 +41,8 @@ Examples:
   ensue handler set order.paid.remote --on order.paid --retry '{\"attempts_max\": 9, \"max\": \"1h\"}'
 
 Each event that it wants becomes a job, which workers in any language claim (docs/jobs.md). The
-store keeps it, and every server on it serves it. Set again it has what is said now, the rest as
-it is unless told, and goes on where it was; --start counts when it is new.
+store keeps it, and every server on it serves it. Set again, all its settings are replaced (what
+is left out has its default), and it goes on where it was; --start counts when it is new.
 With --json: the answer of PUT /v1/handlers/order.paid.remote.")]
 pub struct SetArgs {
     /// Its key, in dotted segments

@@ -45,7 +45,8 @@ pub struct SettingsArgs {
     /// How many jobs run at once [default: 16]
     #[arg(long, env = "ENSUE_WORKERS", value_name = "N")]
     workers: Option<usize>,
-    /// Keep the log in memory, whatever the config file says of the store: gone when the server ends
+    /// For trying things out: the log in memory (gone when the server ends), webhooks to this machine, the config file read
+    /// again when it changes
     #[arg(long, env = "ENSUE_DEV", value_parser = FalseyValueParser::new())]
     dev: bool,
 }

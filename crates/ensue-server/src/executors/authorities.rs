@@ -10,8 +10,8 @@ use std::error::Error;
 use std::path::Path;
 
 /// Authorities that are trusted beside those of the system.
-#[derive(Debug, Clone, Default)]
-pub struct Authorities(Vec<Certificate>);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
     /// Those of a PEM file, or what is wrong with it and what to do.
@@ -24,17 +24,19 @@ impl Authorities {
         if found.is_empty() {
             return Err(wrong("holds no certificate".into()));
         }
-        let trusted = found.iter().map(|one| {
+        let trusted = found.into_iter().map(|one| {
             // Tried here: what is no certificate would be found when the first event is to be sent.
             RootCertStore::empty().add(one.clone()).map_err(|error| error.to_string())?;
-            Certificate::from_der(one).map_err(|error| error.to_string())
+            Certificate::from_der(&one).map_err(|error| error.to_string())?;
+            Ok(one)
         });
         let trusted = trusted.collect::<Result<Vec<_>, String>>();
         Ok(Self(trusted.map_err(|error| wrong(format!("holds something that is no certificate ({error})")))?))
     }
 
+    /// All of them were tried when they were read.
     pub(super) fn certificates(&self) -> impl IntoIterator<Item = Certificate> {
-        self.0.clone()
+        self.0.iter().filter_map(|one| Certificate::from_der(one).ok()).collect::<Vec<_>>()
     }
 }
 

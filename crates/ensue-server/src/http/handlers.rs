@@ -79,7 +79,7 @@ pub(crate) struct HandlerShape<'a> {
     /// How often, and after how long, as it can be written.
     #[schema(required = true)]
     retry: Option<RetryShape>,
-    /// How long an attempt may take.
+    /// How long an attempt may take; of one that is pulled, how long a claim may be held in all.
     #[schema(required = true)]
     timeout: Option<String>,
     /// What then: `hold`, `skip` or `dead_letter_object`.

@@ -80,7 +80,8 @@ pub(super) struct ClaimShape {
     /// At most this many; 1 unless told.
     #[schema(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
-    /// How long the jobs are the worker's, unless it renews; 30 s unless told.
+    /// How long the jobs are the worker's, unless it renews; 30 s unless told. No longer than the `timeout` of the job's handler
+    /// allows.
     #[schema(minimum = 100, maximum = 86400000)]
     lease_ms: Option<u64>,
     /// If there is nothing: how long to wait for something; not at all unless told.
@@ -96,7 +97,7 @@ pub(super) struct ClaimShape {
 #[schema(as = RenewClaim)]
 pub(super) struct RenewShape {
     claim: String,
-    /// From now on; 30 s unless told.
+    /// From now on; 30 s unless told. No longer than the `timeout` of the job's handler allows.
     #[schema(minimum = 100, maximum = 86400000)]
     lease_ms: Option<u64>,
 }

@@ -3,7 +3,7 @@
 use super::groups::{self, GroupNumber, place};
 use super::read::uuid_of;
 use super::writer::Changing;
-use super::{SqliteStore, subscriptions};
+use super::{SqliteStore, slots, subscriptions};
 use async_trait::async_trait;
 use ensue_core::definitions::{DEFINITIONS_MAX, Definition, Definitions, NewDefinition, is_bound, too_many};
 use ensue_core::positions::GroupKind;
@@ -89,6 +89,10 @@ fn define(changing: &mut Changing<'_>, new: &NewDefinition) -> Result<(Definitio
         let is_same = |there: &&Definition| there.subscription == wanted.id && there.settings == new.settings;
         if let Some(there) = there.as_ref().filter(is_same) {
             return Ok((there.clone(), false));
+        }
+        if there.as_ref().is_some_and(|there| there.subscription != wanted.id) {
+            // Whoever has its slots goes by the former subscription, and would pass over what only the new one wants.
+            slots::take_all(connection, group, now)?;
         }
         let (key, settings, revision) = (new.key.clone(), new.settings.clone(), version(connection)? + 1);
         let definition = Definition { key, subscription: wanted.id, settings, revision };

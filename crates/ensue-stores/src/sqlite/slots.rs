@@ -195,6 +195,15 @@ fn take(
     Ok(AcquiredSlot { slot: state.slot, fence, cursor: state.cursor, vanished })
 }
 
+/// Takes all slots of a group from whoever has them.
+pub(super) fn take_all(connection: &Connection, group: GroupNumber, now: Timestamp) -> rusqlite::Result<()> {
+    tell_owners(connection, group)?;
+    connection
+        .prepare_cached("UPDATE ensue_slots SET owner = NULL, served_at = max(served_at, ?2) WHERE group_number = ?1")?
+        .execute(params![group, now.as_microsecond()])?;
+    Ok(())
+}
+
 /// Tells those who have slots of a group that they have them no longer.
 pub(super) fn tell_owners(connection: &Connection, group: GroupNumber) -> rusqlite::Result<()> {
     connection

@@ -76,6 +76,16 @@ impl Rebinding {
         let inner = self.bus.inner();
         let _turn = inner.rebinding.lock().await;
         let bound = std::mem::take(&mut *self.bound.lock().unwrap_or_else(PoisonError::into_inner));
+        let stays = |key: &GroupName| inner.handlers.find(key).is_some() && !self.unbound.contains(key);
+        if let Some((key, _)) =
+            self.limits.iter().find(|(key, _)| !stays(key) && !bound.iter().any(|spec| spec.key == *key))
+        {
+            return Err(Invalid::new(
+                "key",
+                format!("is `{key}`, which nobody binds here: bind it, or leave its limits out"),
+            )
+            .into());
+        }
         if !bound.is_empty() || !self.unbound.is_empty() {
             let before = inner.handlers.change(&self.unbound, bound)?;
             let deliveries = inner.deliveries().clone();

@@ -39,6 +39,15 @@ fn held_of(job: &Job) -> Held {
     Held { id: job.id, fence: job.fence }
 }
 
+/// How many are claimed ahead next, after so many of those that were started were done at once in this time.
+fn ahead_next(ahead: usize, workers: usize, done_at_once: usize, took: Duration) -> usize {
+    match done_at_once {
+        0 => ahead / 2,
+        _ if took < SHORT => (ahead * 2).max(workers).min(AHEAD_MAX),
+        _ => ahead,
+    }
+}
+
 /// Ends on their way to the store.
 struct Settling {
     /// Kept until the answer is there: what could not be written is written again, under its fence.
@@ -314,11 +323,7 @@ impl Pool {
             self.queue.push_front(back);
         }
         // Short jobs share their commits with many others.
-        self.ahead = match done_at_once {
-            0 => self.ahead / 2,
-            _ if began.elapsed() < SHORT => (self.ahead * 2).clamp(workers, AHEAD_MAX),
-            _ => self.ahead,
-        };
+        self.ahead = ahead_next(self.ahead, workers, done_at_once, began.elapsed());
     }
 
     /// Notes that an attempt has ended.
@@ -386,5 +391,20 @@ impl Pool {
         // A lane may have turned.
         self.maybe_more = true;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_jobs_are_claimed_ahead_within_bounds_however_many_workers_there_are() {
+        let (short, long) = (Duration::ZERO, Duration::from_secs(1));
+        assert_eq!(
+            [(0, 16), (16, 16), (200, 16), (0, 300)].map(|(ahead, workers)| ahead_next(ahead, workers, 1, short)),
+            [16, 32, AHEAD_MAX, AHEAD_MAX]
+        );
+        assert_eq!((ahead_next(64, 16, 1, long), ahead_next(64, 16, 0, short)), (64, 32));
     }
 }

@@ -2,7 +2,8 @@
 -- 'bound' (a program has made it), 'full' (there are p_max already), 'start' (it would begin outside of the log, whose bounds are
 -- told). Whoever asks again because the answer was lost is told the same: p_call says who made the group.
 --
--- Locks come in the order of group_delete: positions_state (where the group is made), the group, definitions_state. A group that
+-- Locks come in the order of group_delete: positions_state (where the group is made), the group, its slots and their owners,
+-- definitions_state. A group that
 -- is deleted while this waits for its row is made anew.
 CREATE FUNCTION {schema}.define(
     p_now timestamptz, p_hint bigint, p_call uuid, p_name text, p_start text, p_after bigint, p_slots int,
@@ -66,7 +67,8 @@ BEGIN
         PERFORM 1 FROM {schema}.slots s WHERE s.group_id = v_group ORDER BY s.slot FOR UPDATE;
         PERFORM {schema}.tell_members(ARRAY(
             SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL));
-        UPDATE {schema}.slots s SET owner = NULL WHERE s.group_id = v_group;
+        UPDATE {schema}.slots s SET owner = NULL, served_at = greatest(s.served_at, coalesce(p_now, clock_timestamp()))
+        WHERE s.group_id = v_group;
     END IF;
     UPDATE {schema}.definitions_state s SET version = s.version + 1 RETURNING s.version INTO o_revision;
     INSERT INTO {schema}.definitions AS d (group_id, subscription, revision, settings)
