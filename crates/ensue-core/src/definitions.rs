@@ -32,6 +32,8 @@ pub struct NewDefinition {
     pub params: Json,
     /// How it is run, for those who do.
     pub settings: Json,
+    /// The process that defines it and serves it, if one does: it goes by what is new once this is answered.
+    pub by: Option<Uuid>,
 }
 
 impl NewDefinition {
@@ -83,7 +85,7 @@ pub fn too_many() -> StoreError {
 pub trait Definitions: Send + Sync + 'static {
     /// Defines a handler, or defines it anew, and says whether it is new. Its group is made if it is new, else stays where it
     /// is; its subscription becomes its group's only one, and stays the same if it wants the same; if not, whoever has slots of the group loses
-    /// them, so that nobody passes over what only the new one wants. A group of its name that
+    /// them, but for who defines it, so that nobody passes over what only the new one wants. A group of its name that
     /// is read, or that a program has made, is a [`StoreError::Conflict`]; a start outside of the log, and one handler more than
     /// [`DEFINITIONS_MAX`], [`StoreError::Invalid`].
     async fn define(&self, new: NewDefinition) -> Result<(Definition, bool), StoreError>;

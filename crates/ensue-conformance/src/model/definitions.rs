@@ -40,7 +40,7 @@ impl State {
         let others: Vec<_> = of_group.filter(|one| one.group == new.key && one.id != wanted.id).collect();
         others.iter().for_each(|one| self.known.forget_subscription(one));
         if there.as_ref().is_some_and(|there| there.subscription != wanted.id) {
-            self.known.take_slots(&new.key, now);
+            self.known.take_slots(&new.key, new.by, now);
         }
         let defined = &mut self.known.defined;
         if let Some(there) = &there

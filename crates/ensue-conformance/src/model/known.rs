@@ -180,11 +180,14 @@ impl Known {
         groups.iter().for_each(|group| self.forget_expired(group, now));
     }
 
-    /// Takes all slots of a group from whoever has them.
-    pub fn take_slots(&mut self, name: &GroupName, now: Timestamp) {
+    /// Takes the slots of a group from whoever has them, but for one.
+    pub fn take_slots(&mut self, name: &GroupName, but: Option<Uuid>, now: Timestamp) {
         let Some(group) = self.group_mut(name) else { return };
-        let owners: Vec<Option<Uuid>> = group.slots.iter_mut().map(|slot| slot.owner.take()).collect();
-        group.read_at = group.read_at.max(now);
+        let others = group.slots.iter_mut().filter(|slot| slot.owner.is_some() && slot.owner != but);
+        let owners: Vec<Option<Uuid>> = others.map(|slot| slot.owner.take()).collect();
+        if !owners.is_empty() {
+            group.read_at = group.read_at.max(now);
+        }
         owners.into_iter().for_each(|owner| self.tell(owner));
     }
 

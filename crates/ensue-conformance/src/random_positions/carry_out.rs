@@ -328,7 +328,7 @@ impl Side {
             Step::Define { group, begin, wants, settings } => {
                 let NewSubscription { group: key, topic, condition, params, .. } = wanted(*group, *wants, 0);
                 let (start, slots, settings) = (begin.start(), SLOTS, Json::stored(format!("[{settings}]")));
-                let new = NewDefinition { key, start, slots, topic, condition, params, settings };
+                let new = NewDefinition { key, start, slots, topic, condition, params, settings, by: None };
                 let (one, is_new) = self.store.define(new).await?;
                 if self.nth_subscription(one.subscription).is_none() {
                     self.subscriptions.push(one.subscription);

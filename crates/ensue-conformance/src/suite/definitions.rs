@@ -17,6 +17,7 @@ fn handler(key: &str, settings: &str) -> NewDefinition {
         condition: Some("e.payload ? 'total'".into()),
         params: Json::empty_object(),
         settings: Json::parse("settings", settings).expect("JSON"),
+        by: None,
     }
 }
 
@@ -72,9 +73,12 @@ pub async fn a_handler_that_is_defined_anew_keeps_its_place(factory: &dyn Factor
     assert!(!is_new);
     assert_eq!((changed.revision, changed.subscription), (2, made.subscription), "it wants the same");
     assert_eq!(subject.want("h", &me, &[]).await.slots[0].fence, slots[0].fence, "nobody lost a slot");
+    let by_me = NewDefinition { condition: None, by: Some(me.id), ..elsewhere.clone() };
+    assert_ne!(subject.define(&by_me).await.0.subscription, made.subscription);
+    assert_eq!(subject.want("h", &me, &[]).await.slots[0].fence, slots[0].fence, "who defines it knows");
     let topic = NewDefinition { topic: None, ..elsewhere };
     let (other, _) = subject.define(&topic).await;
-    assert_eq!(other.revision, 3);
+    assert_eq!(other.revision, 4);
     assert_ne!(other.subscription, made.subscription);
     let wanted = subject.store.subscriptions(&name("h"), None, 10).await.expect("subscriptions");
     assert_eq!(wanted.iter().map(|one| (one.id, one.topic.clone())).collect::<Vec<_>>(), [(other.subscription, None)]);

@@ -30,7 +30,7 @@ impl DefinitionsSql {
     pub fn of(schema: &Schema) -> Self {
         let sql = |template: &str| schema.fill(template);
         Self {
-            define: sql("SELECT * FROM {schema}.define($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"),
+            define: sql("SELECT * FROM {schema}.define($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"),
             // In one statement: a version that is newer than what it is told with would be taken for known.
             all: sql(
                 "SELECT s.version, g.name, d.subscription, d.settings, d.revision FROM {schema}.definitions_state s \
@@ -59,7 +59,7 @@ impl Definitions for PostgresStore {
         let (now, hint, key, slots) = (self.clock_time(), self.hint(), new.key.as_str(), i32::from(new.slots));
         let (topic, identity) = (new.topic.as_ref().map(Topic::as_str), identity_of_params(&new.params));
         let (params, settings, most) = (new.params.as_str(), new.settings.as_str(), DEFINITIONS_MAX as i64);
-        let values: [&(dyn ToSql + Sync); 13] = [
+        let values: [&(dyn ToSql + Sync); 14] = [
             &now,
             &hint,
             &id,
@@ -73,6 +73,7 @@ impl Definitions for PostgresStore {
             &identity,
             &settings,
             &most,
+            &new.by,
         ];
         let mut call = Call::new("a handler was defined");
         let rows = call.until_answered(self, &self.sql.definitions.define, &values, None).await?;

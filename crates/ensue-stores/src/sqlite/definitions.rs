@@ -92,7 +92,7 @@ fn define(changing: &mut Changing<'_>, new: &NewDefinition) -> Result<(Definitio
         }
         if there.as_ref().is_some_and(|there| there.subscription != wanted.id) {
             // Whoever has its slots goes by the former subscription, and would pass over what only the new one wants.
-            slots::take_all(connection, group, now)?;
+            slots::take_all_but(connection, group, new.by, now)?;
         }
         let (key, settings, revision) = (new.key.clone(), new.settings.clone(), version(connection)? + 1);
         let definition = Definition { key, subscription: wanted.id, settings, revision };

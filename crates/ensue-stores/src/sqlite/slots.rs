@@ -195,12 +195,26 @@ fn take(
     Ok(AcquiredSlot { slot: state.slot, fence, cursor: state.cursor, vanished })
 }
 
-/// Takes all slots of a group from whoever has them.
-pub(super) fn take_all(connection: &Connection, group: GroupNumber, now: Timestamp) -> rusqlite::Result<()> {
-    tell_owners(connection, group)?;
+/// Takes the slots of a group from whoever has them, but for one.
+pub(super) fn take_all_but(
+    connection: &Connection,
+    group: GroupNumber,
+    but: Option<Uuid>,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let but = but.map(|member| member.into_bytes());
     connection
-        .prepare_cached("UPDATE ensue_slots SET owner = NULL, served_at = max(served_at, ?2) WHERE group_number = ?1")?
-        .execute(params![group, now.as_microsecond()])?;
+        .prepare_cached(
+            "UPDATE ensue_members SET version = version + 1
+             WHERE id IN (SELECT owner FROM ensue_slots WHERE group_number = ?1) AND id IS NOT ?2",
+        )?
+        .execute(params![group, but])?;
+    connection
+        .prepare_cached(
+            "UPDATE ensue_slots SET owner = NULL, served_at = max(served_at, ?3)
+             WHERE group_number = ?1 AND owner IS NOT NULL AND owner IS NOT ?2",
+        )?
+        .execute(params![group, but, now.as_microsecond()])?;
     Ok(())
 }
 

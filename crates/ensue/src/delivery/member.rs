@@ -147,10 +147,10 @@ impl Membership {
             return Ok(());
         }
         let sent = Instant::now();
-        // Until it is answered nobody knows what the store takes this process to serve.
-        self.in_doubt.store(true, Ordering::SeqCst);
-        self.store.serve(self.member.clone(), self.lease_ttl(), groups.clone()).await?;
-        self.in_doubt.store(false, Ordering::SeqCst);
+        let served = self.store.serve(self.member.clone(), self.lease_ttl(), groups.clone()).await;
+        // Without an answer nobody knows what the store takes this process to serve.
+        self.in_doubt.store(served.is_err(), Ordering::SeqCst);
+        served?;
         *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = Some(groups);
         self.renewed(sent);
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = None;

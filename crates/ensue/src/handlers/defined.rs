@@ -188,6 +188,7 @@ impl Ensue {
             condition: spec.condition.as_ref().map(|condition| condition.source().to_owned()),
             params: spec.params.clone(),
             settings: Json::of("settings", &Kept::of(handler)?)?,
+            by: Some(self.inner().member),
         };
         let (_, is_new) = self.store().define(new).await?;
         self.take_over_defined().await?;

@@ -7,7 +7,7 @@
 -- is deleted while this waits for its row is made anew.
 CREATE FUNCTION {schema}.define(
     p_now timestamptz, p_hint bigint, p_call uuid, p_name text, p_start text, p_after bigint, p_slots int,
-    p_topic text, p_condition text, p_params text, p_params_identity text, p_settings text, p_max bigint,
+    p_topic text, p_condition text, p_params text, p_params_identity text, p_settings text, p_max bigint, p_by uuid,
     OUT o_what text, OUT o_new boolean, OUT o_subscription uuid, OUT o_revision bigint, OUT o_first bigint, OUT o_last bigint
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
@@ -66,9 +66,9 @@ BEGIN
         -- Whoever has its slots goes by the former subscription, and would pass over what only the new one wants.
         PERFORM 1 FROM {schema}.slots s WHERE s.group_id = v_group ORDER BY s.slot FOR UPDATE;
         PERFORM {schema}.tell_members(ARRAY(
-            SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL));
+            SELECT s.owner FROM {schema}.slots s WHERE s.group_id = v_group AND s.owner IS NOT NULL AND s.owner IS DISTINCT FROM p_by));
         UPDATE {schema}.slots s SET owner = NULL, served_at = greatest(s.served_at, coalesce(p_now, clock_timestamp()))
-        WHERE s.group_id = v_group;
+        WHERE s.group_id = v_group AND s.owner IS NOT NULL AND s.owner IS DISTINCT FROM p_by;
     END IF;
     UPDATE {schema}.definitions_state s SET version = s.version + 1 RETURNING s.version INTO o_revision;
     INSERT INTO {schema}.definitions AS d (group_id, subscription, revision, settings)
