@@ -194,8 +194,10 @@ impl Tail {
             }
             // Marked as seen before the read: a ring during the read is not lost.
             let rung_to = *bell.borrow_and_update();
+            // What was heard before is no news any more: what was appended here since lies behind it.
+            let is_new = heard.has_changed().unwrap_or(false);
             let told = *heard.borrow_and_update();
-            look_anyway |= told.is_some_and(|heard| position.is_news(&heard));
+            look_anyway |= is_new && told.is_some_and(|heard| position.is_news(&heard));
             let own = self.own.after(position.at, position.session);
             let own_given = own.is_some();
             let look = match own {
