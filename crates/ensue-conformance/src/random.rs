@@ -361,6 +361,11 @@ pub fn compare(factory: &dyn Factory, cases: u32) {
     look_for_a_difference(step(), cases, |steps| block_on(run(factory, steps)));
 }
 
+/// Does the engine differ from the model on any of so many sequences of calls, the same ones every time?
+pub fn differs(factory: &dyn Factory, cases: u32) -> bool {
+    is_there_a_difference(step(), cases, |steps| block_on(run(factory, steps)))
+}
+
 /// Tries so many random sequences of steps, and panics with the shortest found on which the two sides differ.
 pub(crate) fn look_for_a_difference<S: Strategy>(
     step: S,
@@ -369,13 +374,8 @@ pub(crate) fn look_for_a_difference<S: Strategy>(
 ) {
     let seed = number_from(SEED).unwrap_or_else(rand::random);
     let cases = number_from(CASES).map_or(cases, |cases| u32::try_from(cases).unwrap_or(u32::MAX));
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 1_000, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let strategy = prop::collection::vec(step, 1..50);
-    let result = runner.run(&strategy, |steps| carry_out(&steps).map_err(TestCaseError::fail));
-    match result {
+    let config = Config { cases, max_shrink_iters: 1_000, ..Config::default() };
+    match try_sequences(config, seed, step, carry_out) {
         Ok(()) => {}
         Err(TestError::Fail(reason, steps)) => {
             let steps: Vec<String> = steps.iter().map(|step| format!("  {step:?}")).collect();
@@ -383,4 +383,28 @@ pub(crate) fn look_for_a_difference<S: Strategy>(
         }
         Err(TestError::Abort(reason)) => panic!("no comparison was made ({SEED}={seed}): {reason}"),
     }
+}
+
+/// Tries the same sequences every time, and looks for no shorter one when it has found one.
+pub(crate) fn is_there_a_difference<S: Strategy>(
+    step: S,
+    cases: u32,
+    carry_out: impl Fn(&[S::Value]) -> Result<(), String>,
+) -> bool {
+    let config = Config { cases, max_shrink_iters: 0, ..Config::default() };
+    matches!(try_sequences(config, 1, step, carry_out), Err(TestError::Fail(..)))
+}
+
+fn try_sequences<S: Strategy>(
+    config: Config,
+    seed: u64,
+    step: S,
+    carry_out: impl Fn(&[S::Value]) -> Result<(), String>,
+) -> Result<(), TestError<Vec<S::Value>>> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    let config = Config { failure_persistence: None, ..config };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let sequences = prop::collection::vec(step, 1..50);
+    runner.run(&sequences, |steps| carry_out(&steps).map_err(TestCaseError::fail))
 }

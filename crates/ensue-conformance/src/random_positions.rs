@@ -10,7 +10,7 @@ mod look;
 
 use crate::factory::Factory;
 use crate::model::ModelFactory;
-use crate::random::look_for_a_difference;
+use crate::random::{is_there_a_difference, look_for_a_difference};
 use crate::suite::block_on;
 use carry_out::Side;
 use ensue_core::clock::ManualClock;
@@ -395,4 +395,9 @@ impl Step {
 /// Where they differ, with the shortest sequence found and the seed that repeats the run.
 pub fn compare(factory: &dyn Factory, cases: u32) {
     look_for_a_difference(step(), cases, |steps| block_on(run(factory, steps)));
+}
+
+/// Does the engine differ from the model on any of so many sequences of calls, the same ones every time?
+pub fn differs(factory: &dyn Factory, cases: u32) -> bool {
+    is_there_a_difference(step(), cases, |steps| block_on(run(factory, steps)))
 }

@@ -177,27 +177,27 @@ const JOBS_FAULTS: [Fault; 25] = [
     Fault::TellsOfTheCancelled,
 ];
 
+/// Most are found within a few hundred; one that needs nearly all of them needs a better comparison.
+const CASES: u32 = 20_000;
+
 #[test]
 fn the_comparison_finds_every_mutant() {
     for fault in LOG_FAULTS {
-        let found = std::panic::catch_unwind(|| random::compare(&MutantFactory(fault), 2_000)).is_err();
-        assert!(found, "the comparison does not see {fault:?}");
+        assert!(random::differs(&MutantFactory(fault), CASES), "the comparison does not see {fault:?}");
     }
 }
 
 #[test]
 fn the_comparison_about_groups_finds_every_mutant() {
     for fault in POSITIONS_FAULTS {
-        let found = std::panic::catch_unwind(|| random_positions::compare(&MutantFactory(fault), 2_000)).is_err();
-        assert!(found, "the comparison does not see {fault:?}");
+        assert!(random_positions::differs(&MutantFactory(fault), CASES), "the comparison does not see {fault:?}");
     }
 }
 
 #[test]
 fn the_comparison_about_jobs_finds_every_mutant() {
     for fault in JOBS_FAULTS {
-        let found = std::panic::catch_unwind(|| random_jobs::compare(&MutantFactory(fault), 2_000)).is_err();
-        assert!(found, "the comparison does not see {fault:?}");
+        assert!(random_jobs::differs(&MutantFactory(fault), CASES), "the comparison does not see {fault:?}");
     }
 }
 

@@ -2,8 +2,10 @@
 use ensue_core::store::Read;
 use ensue_core::{Entry, Filter, NewEvent, Store, StoreError};
 use ensue_stores::sqlite::{SqliteOptions, SqliteStore, rusqlite};
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 
 fn entry(topic: &str) -> Entry {
     NewEvent::new(topic).object("o").check().unwrap()
@@ -28,17 +30,20 @@ async fn many_callers_share_few_commits_and_each_gets_its_own_answer() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(open(&folder.path().join("e.db")).await.unwrap());
     let ticket = store.write_ticket().await.unwrap();
-    let callers: Vec<_> = (0..200_u64)
-        .map(|n| {
-            let store = store.clone();
-            tokio::spawn(async move { (n, store.append(vec![entry(&format!("t.n{n}"))]).await.unwrap()) })
-        })
-        .collect();
-    // On this one-threaded runtime a yield polls every task once: all calls are in the queue.
-    tokio::task::yield_now().await;
+    let mut callers = Vec::new();
+    for n in 0..200_u64 {
+        let store = store.clone();
+        // Unconstrained: tokio would stop one task that polls so many.
+        let call = async move { store.append(vec![entry(&format!("t.n{n}"))]).await };
+        let mut call = Box::pin(tokio::task::unconstrained(call));
+        // Polled once it stands in the queue, and cannot be answered before the ticket is given back.
+        let waits = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await;
+        assert!(waits, "the writer is somebody else's");
+        callers.push(call);
+    }
     drop(ticket);
-    for caller in callers {
-        let (n, answers) = caller.await.unwrap();
+    for (n, caller) in (0..).zip(callers) {
+        let answers = caller.await.unwrap();
         assert_eq!(answers[0].seq, Some(n + 1), "in the order in which they stood in the queue");
         let event = store.event(n + 1).await.unwrap().unwrap();
         assert_eq!(event.topic.as_str(), format!("t.n{n}"));

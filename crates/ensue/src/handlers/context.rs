@@ -48,10 +48,12 @@ pub(crate) struct ContextParts {
     pub timeout: Option<Duration>,
     pub cancelled: watch::Receiver<bool>,
     pub states: Arc<States>,
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
     pub work: Work,
 }
 
 /// What is being run, as the store knows it.
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
 pub(crate) enum Work {
     Delivery(DeliveryWork),
     Job(Held),
