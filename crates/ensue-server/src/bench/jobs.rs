@@ -32,6 +32,8 @@ const CLAIMS: usize = 100;
 const CLAIMED: usize = 16;
 /// How long the system rests before a job is sent to it idle.
 const REST: Duration = Duration::from_millis(5);
+/// How many are sent so before the time is taken: connections are made and plans are kept by then.
+const WARM_UP: usize = 50;
 /// How long a round may take until everything is done.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 pub const UNIT: &str = "jobs/s";
@@ -81,6 +83,8 @@ async fn sqlite(folder: &Path, seconds: u64, waiting: usize) -> anyhow::Result<R
     };
     let mut raw = Raw::open(Path::new(&path("raw.db")?))?;
     let work = Work::open(&path("jobs.db")?).await?;
+    // First, while the machine is not busy with what the other cases leave behind.
+    let idle = work.idle(Duration::from_secs((seconds / 4).max(1))).await?;
     let sample = Sample::new(Objects::None);
     let mut rates: [Rates; 2] = Default::default();
     // The first round warms up and is not counted.
@@ -90,7 +94,6 @@ async fn sqlite(folder: &Path, seconds: u64, waiting: usize) -> anyhow::Result<R
             rates.add(count, took);
         }
     }
-    let idle = work.idle(Duration::from_secs((seconds / 4).max(1))).await?;
     work.close().await?;
     let mut report = Report::new(format!(
         "Jobs on SQLite: 200-byte payloads, sent in batches of {BATCH}, {} workers, {} rounds of {} ms each",
@@ -132,9 +135,7 @@ async fn claim_cost(url: &str, waiting: usize) -> anyhow::Result<f64> {
         let jobs = (0..1_000).map(|_| Emit::to(handler).payload_json(sample.row().1)).collect();
         bus.emit_all(jobs).await?;
     }
-    let scope = Scope::parse(&format!("handler:{PAUSED}"))?;
-    let pause = NewRule { kind: RuleKind::Pause, scope, reason: None, author: "bench".into(), expires_at: None };
-    bus.set_rule(pause).await?;
+    bus.set_rule(pause(PAUSED)?).await?;
     let handlers = [HANDLER, PAUSED].map(|key| (GroupName::stored(key), CLAIMED));
     let lease = "1h".parse().context("a lease")?;
     let mut took = Vec::with_capacity(CLAIMS);
@@ -152,10 +153,15 @@ async fn claim_cost(url: &str, waiting: usize) -> anyhow::Result<f64> {
     Ok(rounds::median(&took))
 }
 
+fn pause(handler: &str) -> anyhow::Result<NewRule> {
+    let scope = Scope::parse(&format!("handler:{handler}"))?;
+    Ok(NewRule { kind: RuleKind::Pause, scope, reason: None, author: "bench".into(), expires_at: None })
+}
+
 /// A bus whose handler does nothing but count.
 pub struct Work {
     pub bus: Ensue,
-    running: Option<Running>,
+    running: Running,
     done: Arc<AtomicU64>,
     sent: AtomicU64,
     /// When jobs started, in nanoseconds since `began`, if their payload is a number: when they were sent.
@@ -165,13 +171,6 @@ pub struct Work {
 
 impl Work {
     pub async fn open(url: &str) -> anyhow::Result<Self> {
-        let mut work = Self::open_stopped(url).await?;
-        work.start().await?;
-        Ok(work)
-    }
-
-    /// Nothing is run before `start`.
-    pub async fn open_stopped(url: &str) -> anyhow::Result<Self> {
         let bus = Ensue::open(url).await?;
         let (done, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let starts = Arc::new(Mutex::new(Histogram::<u64>::new(3)?));
@@ -186,18 +185,19 @@ impl Work {
             counted.fetch_add(1, Ordering::Relaxed);
             std::future::ready(Ok(()))
         })?;
-        Ok(Self { bus, running: None, done, sent: AtomicU64::new(0), starts, began })
+        let running = bus.start().await?;
+        Ok(Self { bus, running, done, sent: AtomicU64::new(0), starts, began })
     }
 
-    pub async fn start(&mut self) -> anyhow::Result<()> {
-        self.running = Some(self.bus.start().await?);
+    /// Nothing is started before `resume`.
+    pub async fn pause(&self) -> anyhow::Result<()> {
+        self.bus.set_rule(pause(HANDLER)?).await?;
         Ok(())
     }
 
-    pub async fn stop(&mut self) -> anyhow::Result<()> {
-        if let Some(running) = self.running.take() {
-            running.shutdown(Duration::from_secs(30)).await?;
-        }
+    pub async fn resume(&self) -> anyhow::Result<()> {
+        let rule = pause(HANDLER)?;
+        self.bus.lift_rule(rule.kind, &rule.scope, &rule.author).await?;
         Ok(())
     }
 
@@ -233,21 +233,45 @@ impl Work {
         Ok((count, start.elapsed()))
     }
 
-    /// Sends one job after another to an idle system.
+    /// Sends one job after another to an idle system; the first ones warm up and are not counted.
     pub async fn idle(&self, measure_for: Duration) -> anyhow::Result<Histogram<u64>> {
+        for _ in 0..WARM_UP {
+            self.send_timed().await?;
+            self.finish().await?;
+        }
+        self.take_starts()?;
         let start = Instant::now();
         while start.elapsed() < measure_for {
             tokio::time::sleep(REST).await;
-            let sent = self.began.elapsed().as_nanos() as u64;
-            self.bus.emit(Emit::to(HANDLER).payload(&sent)).await?;
-            self.sent.fetch_add(1, Ordering::Relaxed);
+            self.send_timed().await?;
             self.finish().await?;
         }
-        Ok(self.starts.lock().map_err(|_| anyhow::anyhow!("a handler has panicked"))?.clone())
+        self.take_starts()
     }
 
-    pub async fn close(mut self) -> anyhow::Result<()> {
-        self.stop().await?;
+    /// Sends a job that tells when it started.
+    pub async fn send_timed(&self) -> anyhow::Result<()> {
+        let sent = self.began.elapsed().as_nanos() as u64;
+        self.bus.emit(Emit::to(HANDLER).payload(&sent)).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long they took to start, since this was asked before.
+    pub fn take_starts(&self) -> anyhow::Result<Histogram<u64>> {
+        let mut starts = self.starts.lock().map_err(|_| anyhow::anyhow!("a handler has panicked"))?;
+        let taken = starts.clone();
+        starts.reset();
+        Ok(taken)
+    }
+
+    /// How many jobs were run.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub async fn close(self) -> anyhow::Result<()> {
+        self.running.shutdown(Duration::from_secs(30)).await?;
         self.bus.close().await;
         Ok(())
     }

@@ -29,13 +29,16 @@ async fn measure(
     waiting: usize,
 ) -> anyhow::Result<Report> {
     let raw = Raw::make(client, &format!("{}_raw", schemas[0])).await?;
-    let mut work = Work::open_stopped(&address.with_schema(&schemas[0])).await?;
+    let work = Work::open(&address.with_schema(&schemas[0])).await?;
+    // First, while the server is not busy with what the other cases leave behind: checkpoints, vacuum.
+    let idle = work.idle(Duration::from_secs((seconds / 4).max(1))).await?;
     let sample = Sample::new(Objects::None);
     let mut rates: [Rates; 4] = Default::default();
-    // The first round warms up and is not counted. What was sent in a slice is then run, by itself.
+    // The first round warms up and is not counted. What was sent in a slice is held by a rule, and then run by itself.
     for round in 0..=rounds::count(seconds, rates.len()) {
         let inserted = raw.insert(client, &sample).await?;
         let taken = raw.take(client).await?;
+        work.pause().await?;
         let start = Instant::now();
         let mut count = 0;
         while start.elapsed() < SLICE {
@@ -43,17 +46,14 @@ async fn measure(
         }
         let sent = (count, start.elapsed());
         let start = Instant::now();
-        work.start().await?;
+        work.resume().await?;
         work.finish().await?;
         let ran = (count, start.elapsed());
-        work.stop().await?;
         let results = [inserted, sent, taken, ran];
         for (rates, (count, took)) in rates.iter_mut().zip(results).filter(|_| round > 0) {
             rates.add(count, took);
         }
     }
-    work.start().await?;
-    let idle = work.idle(Duration::from_secs((seconds / 4).max(1))).await?;
     work.close().await?;
     let mut report = Report::new(format!(
         "Jobs on Postgres: 200-byte payloads, sent in batches of {BATCH}, {} workers, {} rounds of {} ms each",

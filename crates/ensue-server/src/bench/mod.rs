@@ -9,6 +9,7 @@
 //! | How fast does the log take events, beside plain inserts? | `append.rs`, `append_sqlite.rs`, `append_postgres.rs` |
 //! | How fast do events come to their handlers? | `flow.rs` |
 //! | How fast are jobs sent, claimed, run and settled? | `jobs.rs`, `jobs_postgres.rs` |
+//! | What does a snapshot that somebody holds cost them? | `snapshot.rs` |
 //! | How fast is it found who wants an event? | `matching.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
@@ -38,6 +39,7 @@ mod read;
 mod report;
 mod rounds;
 mod sample;
+mod snapshot;
 mod streams;
 
 use crate::cli::Outcome;
@@ -52,6 +54,8 @@ pub enum BenchCommand {
     Flow(flow::FlowArgs),
     /// Jobs sent, claimed, run and settled, beside a bare queue
     Jobs(jobs::JobsArgs),
+    /// Jobs on Postgres while somebody holds a snapshot open
+    Snapshot(snapshot::SnapshotArgs),
     /// Which of a million subscriptions want an event
     Match(matching::MatchArgs),
     /// POST /v1/events, beside a handler that does nothing
@@ -71,6 +75,7 @@ pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Append(args) => append::run(args).await?,
         BenchCommand::Flow(args) => flow::run(args).await?,
         BenchCommand::Jobs(args) => jobs::run(args).await?,
+        BenchCommand::Snapshot(args) => snapshot::run(args).await?,
         BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
