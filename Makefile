@@ -3,7 +3,7 @@
 KILLS ?= 1000
 BENCH_EVENTS ?= 10000000
 
-.PHONY: help run test check bench crash
+.PHONY: help run test check bench crash races
 
 help: ## Shows what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -25,3 +25,9 @@ crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines
 	bash scripts/prepare.sh
 	ENSUE_KILLS=$(KILLS) cargo run --quiet -p ensue-conformance --bin with-postgres -- \
 		cargo test -p ensue-server --test crash -- --nocapture --test-threads 1
+
+races: ## The long campaigns about jobs: 100 freezes, 1,000 pauses, 100,000 held, 200,000 subscriptions
+	bash scripts/prepare.sh
+	ENSUE_FREEZES=100 ENSUE_PAUSE_RACES=1000 ENSUE_HELD=100000 cargo run --quiet -p ensue-conformance --bin with-postgres -- \
+		cargo test -p ensue --test jobs -- --nocapture freeze rules::nothing_starts rules::a_resume
+	cargo test -p ensue-server --test http -- --ignored two_hundred_thousand
