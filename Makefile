@@ -29,5 +29,5 @@ crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines
 races: ## The long campaigns about jobs: 100 freezes, 1,000 pauses, 100,000 held, 200,000 subscriptions
 	bash scripts/prepare.sh
 	ENSUE_FREEZES=100 ENSUE_PAUSE_RACES=1000 ENSUE_HELD=100000 cargo run --quiet -p ensue-conformance --bin with-postgres -- \
-		cargo test -p ensue --test jobs -- --nocapture freeze rules::nothing_starts rules::a_resume
+		cargo test -p ensue --all-features --test jobs -- --nocapture freeze rules::nothing_starts rules::a_resume
 	cargo test -p ensue-server --test http -- --ignored two_hundred_thousand

@@ -7,6 +7,7 @@ use crate::factory::Factory;
 use ensue_core::StoreError;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX};
 use ensue_core::jobs::{Claim, Held, Job, JobEnd, JobRenewed, JobState, NewJob, Steer};
+use ensue_core::rules::RuleKind;
 use jiff::SignedDuration;
 
 /// H29: exact for any u64, over all handlers that are asked for.
@@ -143,4 +144,37 @@ pub async fn a_claim_that_cannot_be_meant_takes_nothing(factory: &dyn Factory) {
     subject.send_one(job("h199")).await;
     let all = subject.store.claim(Claim { handlers: most, ..wants_jobs(&[], 5) }).await.expect("a claim");
     assert_eq!(all.len(), 1);
+}
+
+/// Sending and claiming at once is one after the other: the claim sees what was sent, and takes what any claim would.
+pub async fn what_is_sent_can_be_claimed_with_it(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let older = subject.send_one(job("a")).await;
+    let later = Some(subject.in_secs(60));
+    let urgent = NewJob { priority: u64::MAX, ..job("a") };
+    let jobs = vec![urgent, job("b"), about("a", "o"), about("a", "o"), NewJob { not_before: later, ..job("a") }];
+    let (sent, taken) =
+        subject.store.enqueue_and_claim(jobs, wants_jobs(&["a"], 10)).await.expect("jobs, and some of them");
+    let sent: Vec<_> = sent.iter().map(|sent| sent.id).collect();
+    assert_eq!(ids(&taken), [sent[0], older, sent[2]]);
+    subject.reopen().await;
+    for job in taken {
+        assert_eq!((job.state, job.attempts, job.fence), (JobState::Running, 1, 1));
+        assert_eq!(subject.job_now(job.id).await, job, "a claim tells the job as it is");
+    }
+    assert_eq!(
+        subject.states(&[sent[1], sent[3], sent[4]]).await,
+        [JobState::Available, JobState::Parked, JobState::Scheduled]
+    );
+
+    // What a rule holds is sent, and waits.
+    subject.hold(RuleKind::Pause, "handler:a").await;
+    let (sent, taken) = subject.store.enqueue_and_claim(vec![job("a")], wants_jobs(&["a"], 10)).await.expect("a job");
+    assert_eq!((taken, subject.states(&[sent[0].id]).await), (Vec::new(), vec![JobState::Available]));
+    // One that is live already is not made again, and is nobody's twice.
+    let keyed = || NewJob { unique_key: Some("k".into()), ..job("b") };
+    let (first, taken) = subject.store.enqueue_and_claim(vec![keyed()], wants_jobs(&["b"], 10)).await.expect("a job");
+    assert!(first[0].is_new && ids(&taken).contains(&first[0].id));
+    let (again, taken) = subject.store.enqueue_and_claim(vec![keyed()], wants_jobs(&["b"], 10)).await.expect("no job");
+    assert_eq!((again[0].id, again[0].is_new, taken), (first[0].id, false, Vec::new()));
 }

@@ -293,6 +293,7 @@ macro_rules! each_behaviour {
                 a_claim_is_renewed_under_its_fence_only
                 a_late_worker_keeps_what_nobody_took
                 a_claim_that_cannot_be_meant_takes_nothing
+                what_is_sent_can_be_claimed_with_it
             }
             jobs_settle {
                 a_job_that_is_done_is_over

@@ -232,6 +232,17 @@ pub trait Jobs: Send + Sync + 'static {
     /// they are to run.
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError>;
 
+    /// Sends jobs and then claims, for who has nothing else to do: in one commit where the engine can. What is sent is sent,
+    /// whether or not anything can be claimed.
+    async fn enqueue_and_claim(
+        &self,
+        jobs: Vec<NewJob>,
+        claim: Claim,
+    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
+        let sent = self.enqueue(jobs).await?;
+        Ok((sent, self.claim(claim).await.unwrap_or_default()))
+    }
+
     /// Renews claims; none for one that is lost.
     async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError>;
 

@@ -5,6 +5,7 @@
 //! | How is a job sent? | `emit.rs` |
 //! | Which jobs can this process run, and how? | `served.rs` |
 //! | Who runs them? | `pool.rs`, `attempt.rs` |
+//! | How does a job start with the commit that sends it? | `offer.rs` |
 //! | Which run here now, and may they go on? | `running.rs` |
 //! | Whose time has come, and whose worker has vanished? | `clock.rs` |
 //! | How do workers elsewhere get jobs? | `elsewhere.rs`, and where they have hung up `unheard.rs` |
@@ -15,6 +16,7 @@ mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
+mod offer;
 mod pool;
 mod running;
 mod seen;
@@ -45,6 +47,7 @@ use crate::error::Error;
 use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, StoreError};
 use futures_util::future::poll_immediate;
+use offer::Offers;
 use pool::{Pool, Rest, Wires};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -62,6 +65,7 @@ pub(crate) struct JobsHere {
     pub waiting: watch::Sender<u64>,
     pub sooner: Sooner,
     pub running: Arc<RunningJobs>,
+    pub offers: Offers,
     workers: AtomicUsize,
     /// How many jobs were sent by anybody, as it was last heard.
     sent: AtomicU64,
@@ -76,6 +80,7 @@ impl Default for JobsHere {
             waiting: watch::Sender::new(0),
             sooner: Sooner::default(),
             running: Arc::default(),
+            offers: Offers::default(),
             workers: AtomicUsize::new(WORKERS),
             sent: AtomicU64::new(0),
             due: watch::Sender::new(None),
@@ -227,9 +232,14 @@ impl Ensue {
     /// An engine of one process carries calls out in the order in which they were made. There the pool need not wait for the
     /// disk to hear of jobs: it claims while they are on their way, stands right behind them, and shares their commit or has
     /// the next. Its claim looks at rules, lanes and priorities as any other, and is answered when the jobs are on disk.
+    /// Elsewhere a pool that waits offers to have its claim sent along.
     async fn send_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         let (store, inner) = (self.store(), self.inner());
         let is_alone = store.handler_slots() == 1;
+        let jobs = match self.send_and_claim(jobs).await {
+            Ok(sent) => return sent,
+            Err(jobs) => jobs,
+        };
         let mut sending = store.enqueue(jobs);
         // The first poll puts them into the queue.
         let sent = match poll_immediate(&mut sending).await {

@@ -159,6 +159,7 @@ impl Pool {
         let alone = self.bus.store().handler_slots() == 1;
         let look_every = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
         loop {
+            let is_offered = self.take_handed();
             self.look_what_is_served();
             let looks = *self.wires.looks.borrow_and_update();
             let stopping = *self.wires.stop.borrow();
@@ -167,20 +168,25 @@ impl Pool {
             }
             self.start_queued().await;
             self.begin_settling().await?;
-            if stopping && self.running.is_empty() && self.is_written() {
+            if stopping && self.running.is_empty() && self.is_written() && !is_offered {
                 return Ok(());
             }
             let is_calm = Instant::now() >= self.calm_until;
             if !stopping && self.maybe_more && is_calm && self.unwritten() < UNWRITTEN_MAX && self.claim().await? {
                 continue;
             }
-            let idle = self.running.is_empty() && self.queue.is_empty() && self.is_written() && !self.maybe_more;
+            let has_nothing = self.running.is_empty() && self.queue.is_empty() && self.is_written();
+            let idle = has_nothing && !self.maybe_more && !is_offered;
             self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
             let bus = self.bus.clone();
+            if idle && !stopping && !alone {
+                self.offer();
+            }
             tokio::select! {
                 Some(ended) = self.running.join_next() => self.take_ended(ended),
                 answers = answered(&mut self.settling) => self.settled(answers)?,
                 () = bus.inner().jobs.rung() => self.maybe_more = true,
+                () = bus.inner().jobs.offers.over() => {}
                 Ok(()) = rules.changed() => self.maybe_more = true,
                 Ok(()) = self.changes.changed() => self.changes.mark_changed(),
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
@@ -191,6 +197,39 @@ impl Pool {
             while let Some(ended) = self.running.try_join_next() {
                 self.take_ended(ended);
             }
+        }
+    }
+
+    /// Says what it would claim, for whoever sends a job.
+    fn offer(&self) {
+        let workers = self.bus.inner().jobs.workers();
+        let handlers: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
+        if !handlers.is_empty() && self.deliveries.may_start() {
+            self.bus.inner().jobs.offers.make(self.claim_of(handlers, workers));
+        }
+    }
+
+    fn claim_of(&self, handlers: Vec<(GroupName, usize)>, limit: usize) -> Claim {
+        let (lease, worker) = (super::running::lease(), self.worker.clone());
+        Claim { handlers, limit, lease, worker, ends_with_store: true }
+    }
+
+    /// Offers nothing any more, and takes what was claimed with its offer. Is the offer still taken?
+    fn take_handed(&mut self) -> bool {
+        let (handed, is_taken) = self.bus.inner().jobs.offers.withdraw();
+        for (jobs, sent) in handed {
+            // With as many as it has workers there may be more.
+            self.maybe_more |= jobs.len() >= self.bus.inner().jobs.workers();
+            self.take_claimed(jobs, sent);
+        }
+        is_taken
+    }
+
+    fn take_claimed(&mut self, jobs: Vec<Job>, sent: Instant) {
+        for job in jobs {
+            *self.busy.entry(job.handler.clone()).or_default() += 1;
+            let hearing = self.bus.inner().jobs.running.add(held_of(&job), sent);
+            self.queue.push_back((job, hearing));
         }
     }
 
@@ -244,17 +283,11 @@ impl Pool {
         let is_all = asked.len() == self.keys.len();
         self.keys.rotate_left(asked.len().min(self.keys.len()));
         let sent = Instant::now();
-        let (lease, worker) = (super::running::lease(), self.worker.clone());
-        let claim = Claim { handlers: asked, limit, lease, worker, ends_with_store: true };
-        let jobs = self.bus.store().claim(claim).await?;
+        let jobs = self.bus.store().claim(self.claim_of(asked, limit)).await?;
         // With fewer than were asked for there is nothing left, unless some handlers were not asked.
         self.maybe_more = jobs.len() >= limit || !is_all;
         let any = !jobs.is_empty();
-        for job in jobs {
-            *self.busy.entry(job.handler.clone()).or_default() += 1;
-            let hearing = self.bus.inner().jobs.running.add(held_of(&job), sent);
-            self.queue.push_back((job, hearing));
-        }
+        self.take_claimed(jobs, sent);
         Ok(any)
     }
 
@@ -391,6 +424,13 @@ impl Pool {
         // A lane may have turned.
         self.maybe_more = true;
         Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Nobody would start what is claimed with its offer now; what was is taken up when its lease has passed.
+        self.bus.inner().jobs.offers.withdraw();
     }
 }
 

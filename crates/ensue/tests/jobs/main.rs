@@ -5,6 +5,7 @@ mod elsewhere;
 mod freeze;
 mod many;
 mod notices;
+mod offers;
 mod pull;
 mod rules;
 mod run;

@@ -5,9 +5,11 @@ use super::super::read::{place, rows_max};
 use super::super::slots::micros_of;
 use super::super::types::Micros;
 use super::call::Call;
+use super::columns::NewJobs;
 use super::row::{job_at, number_of, stamp_of};
+use super::send::{SENT_COLUMNS, all_sent};
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
-use ensue_core::jobs::{Claim, Held, Job, JobRenewed};
+use ensue_core::jobs::{Claim, Enqueued, Held, Job, JobRenewed, NewJob};
 use ensue_core::{GroupName, Invalid, StoreError};
 use jiff::SignedDuration;
 use std::cmp::Reverse;
@@ -44,9 +46,19 @@ fn scopes_of(handler: &GroupName) -> impl Iterator<Item = String> {
 
 impl PostgresStore {
     pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
+        Ok(self.send_and_take(&[], claim).await?.1)
+    }
+
+    /// Sends jobs, if there are any, and claims: in one commit.
+    pub(super) async fn send_and_take(
+        &self,
+        jobs: &[NewJob],
+        claim: &Claim,
+    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
         let asked = asked(claim);
         if asked.is_empty() || claim.limit == 0 {
-            return Ok(Vec::new());
+            let sent = if jobs.is_empty() { Vec::new() } else { self.send_jobs(jobs).await? };
+            return Ok((sent, Vec::new()));
         }
         let handlers: Vec<&str> = asked.iter().map(|(handler, _)| handler.as_str()).collect();
         let caps: Vec<i64> = asked.iter().map(|(_, most)| rows_max(*most)).collect();
@@ -60,11 +72,20 @@ impl PostgresStore {
         let (limit, lease) = (rows_max(claim.limit), micros_of(claim.lease));
         let look = self.looks.begin(&handlers, Instant::now());
         let stretches = look.stretches();
-        let (mut call, now) = (Call::new("jobs were claimed"), self.clock_time());
-        let id = call.id;
-        let params: [&(dyn ToSql + Sync); 15] = [
-            &now,
-            &id,
+        let sends = !jobs.is_empty();
+        let (doing, sql) = match sends {
+            true => ("jobs were sent", &self.sql.jobs.enqueue_and_claim),
+            false => ("jobs were claimed", &self.sql.jobs.claim),
+        };
+        let (mut call, now, columns) = (Call::new(doing), self.clock_time(), NewJobs::of(jobs.iter()));
+        let (id, lock) = (call.id, call.lock);
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id];
+        if sends {
+            params.push(&lock);
+            params.extend(columns.params());
+        }
+        let again_at = params.len();
+        params.extend::<[&(dyn ToSql + Sync); 13]>([
             &false,
             &handlers,
             &caps,
@@ -78,20 +99,27 @@ impl PostgresStore {
             &stretches.after_turn,
             &stretches.before_rank,
             &stretches.before_turn,
-        ];
-        let rows = call.until_answered(self, &self.sql.jobs.claim, &params, Some(2)).await?;
-        let mut jobs = Vec::with_capacity(rows.len());
+        ]);
+        let rows = call.until_answered(self, sql, &params, Some(again_at)).await?;
+        let sent = match rows.first().filter(|_| sends) {
+            Some(row) => all_sent(row, jobs.len())?,
+            None => Vec::new(),
+        };
+        // What was sent comes before what was claimed.
+        let first = if sends { SENT_COLUMNS } else { 0 };
+        let mut taken = Vec::with_capacity(rows.len());
         for row in &rows {
-            jobs.extend(job_at(row, 3)?);
+            taken.extend(job_at(row, first + 3)?);
         }
-        jobs.sort_by_key(|job| (Reverse(job.priority), job.turn));
+        taken.sort_by_key(|job| (Reverse(job.priority), job.turn));
         // What is answered to a claim that was sent again was not looked for.
-        let found = rows.first().map(|row| (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1), row));
+        let found =
+            rows.first().map(|row| (row.get::<_, Option<i64>>(first), row.get::<_, Option<i64>>(first + 1), row));
         if let Some((Some(seen), Some(micros), row)) = found {
-            let held = row.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
-            look.end(seen, micros, &held, &caps, limit, &jobs);
+            let held = row.get::<_, Option<Vec<i32>>>(first + 2).unwrap_or_default();
+            look.end(seen, micros, &held, &caps, limit, &taken);
         }
-        Ok(jobs)
+        Ok((sent, taken))
     }
 
     /// Done twice it is done once.

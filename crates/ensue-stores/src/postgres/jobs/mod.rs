@@ -55,6 +55,17 @@ impl Jobs for PostgresStore {
         self.take_jobs(&claim).await
     }
 
+    async fn enqueue_and_claim(
+        &self,
+        jobs: Vec<NewJob>,
+        claim: Claim,
+    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
+        self.check_writable()?;
+        send::check(&jobs)?;
+        claim::check(&claim)?;
+        self.send_and_take(&jobs, &claim).await
+    }
+
     async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {
         self.check_writable()?;
         self.renew_claims(held, lease).await

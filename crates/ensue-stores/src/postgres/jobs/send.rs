@@ -29,12 +29,20 @@ impl PostgresStore {
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
         let rows = call.until_answered(self, &self.sql.jobs.enqueue, &params, None).await?;
-        let sent = enqueued(&self.server.one(rows)?, 0)?.into_iter().flatten().collect::<Vec<_>>();
-        if sent.len() != jobs.len() {
-            return Err(StoreError::InDoubt("the jobs were sent, and some are forgotten already".into()));
-        }
-        Ok(sent)
+        all_sent(&self.server.one(rows)?, jobs.len())
     }
+}
+
+/// In how many columns is answered what became of jobs that were sent.
+pub(super) const SENT_COLUMNS: usize = 4;
+
+/// What became of so many jobs, in the first columns.
+pub(super) fn all_sent(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreError> {
+    let sent = enqueued(row, 0)?.into_iter().flatten().collect::<Vec<_>>();
+    if sent.len() != count {
+        return Err(StoreError::InDoubt("the jobs were sent, and some are forgotten already".into()));
+    }
+    Ok(sent)
 }
 
 /// What became of jobs that were sent, in four columns; none of one that was not to be made.

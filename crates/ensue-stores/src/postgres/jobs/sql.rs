@@ -72,6 +72,7 @@ pub(in super::super) fn columns_with_types() -> String {
 pub(in super::super) struct JobsSql {
     pub enqueue: String,
     pub claim: String,
+    pub enqueue_and_claim: String,
     pub renew: String,
     pub settle: String,
     pub say: String,
@@ -115,6 +116,7 @@ impl JobsSql {
         Self {
             enqueue: sql(&function("jobs_enqueue", 18)),
             claim: sql(&function("jobs_claim", 15)),
+            enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_claim.sql")),
             renew: sql(&function("jobs_renew", 5)),
             settle: sql(&function("jobs_settle", 49)),
             say: sql(&function("job_say", 9)),
