@@ -3,18 +3,21 @@
 //! One task claims, starts and settles; what is not done at once becomes a task of its own. It claims as many jobs as it
 //! has workers that are free, and more when jobs turn out to be short, so that a commit is shared by many.
 
+mod settling;
+
 use super::attempt::{self, Begun, Over, Start};
 use super::served::Served;
 use crate::Ensue;
 use crate::delivery::Deliveries;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
-use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobSettled};
+use ensue_core::jobs::{Claim, Held, Job, JobChange};
 use ensue_core::{GroupName, StoreError};
+use settling::{Settling, answered};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How many jobs run at once in one process, unless told.
@@ -45,24 +48,6 @@ fn ahead_next(ahead: usize, workers: usize, done_at_once: usize, took: Duration)
         0 => ahead / 2,
         _ if took < SHORT => (ahead * 2).max(workers).min(AHEAD_MAX),
         _ => ahead,
-    }
-}
-
-/// Ends on their way to the store.
-struct Settling {
-    /// Kept until the answer is there: what could not be written is written again, under its fence.
-    changes: Vec<JobChange>,
-    answer: JoinHandle<Result<Vec<JobSettled>, StoreError>>,
-}
-
-/// Comes back with the answer, if one is waited for.
-async fn answered(settling: &mut Option<Settling>) -> Result<Vec<JobSettled>, StoreError> {
-    match settling {
-        Some(settling) => {
-            let ended = |_| Err(StoreError::InDoubt("the task that settled jobs was ended".into()));
-            (&mut settling.answer).await.unwrap_or_else(ended)
-        }
-        None => std::future::pending().await,
     }
 }
 
@@ -245,15 +230,6 @@ impl Pool {
         (self.keys, self.maybe_more) = (keys.into(), true);
     }
 
-    fn is_written(&self) -> bool {
-        self.unwritten() == 0
-    }
-
-    /// How many attempts have ended whose end is not written.
-    fn unwritten(&self) -> usize {
-        self.finished.len() + self.to_write.len() + self.settling.as_ref().map_or(0, |settling| settling.changes.len())
-    }
-
     fn take_ended(&mut self, ended: Result<Over, tokio::task::JoinError>) {
         // A task that was ended with its runtime says nothing; its lease passes.
         if let Ok(over) = ended {
@@ -386,44 +362,6 @@ impl Pool {
         while let Some((job, _)) = self.queue.pop_front() {
             self.give_back(job);
         }
-    }
-
-    /// Begins to write what has ended, in one commit, unless something is being written already.
-    async fn begin_settling(&mut self) -> Result<(), StoreError> {
-        if !self.finished.is_empty() {
-            let now = self.deliveries.now().await?;
-            self.to_write.extend(self.finished.drain(..).filter_map(|over| over.change(now)));
-        }
-        if self.settling.is_none() && !self.to_write.is_empty() {
-            let count = self.to_write.len().min(JOBS_MAX);
-            let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
-            let (bus, sent) = (self.bus.clone(), changes.clone());
-            // A task of its own: it goes on while others are claimed.
-            let answer = tokio::spawn(async move { bus.settle_jobs(sent).await });
-            self.settling = Some(Settling { changes, answer });
-        }
-        Ok(())
-    }
-
-    fn settled(&mut self, answers: Result<Vec<JobSettled>, StoreError>) -> Result<(), StoreError> {
-        let Some(Settling { changes, .. }) = self.settling.take() else { return Ok(()) };
-        let answers = match answers {
-            Ok(answers) => answers,
-            Err(error) => {
-                changes.into_iter().rev().for_each(|change| self.to_write.push_front(change));
-                return Err(error);
-            }
-        };
-        for (change, answer) in changes.into_iter().zip(answers) {
-            if let JobSettled::Refused(error) = answer {
-                // What it wanted to publish or send is not taken: that is a failure of the attempt.
-                let error = format!("what it published or sent was refused: {error}");
-                self.to_write.push_back(JobChange::new(change.held, JobEnd::Dead { error }));
-            }
-        }
-        // A lane may have turned.
-        self.maybe_more = true;
-        Ok(())
     }
 }
 

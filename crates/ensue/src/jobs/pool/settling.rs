@@ -1,0 +1,76 @@
+//! How is written what became of attempts?
+//!
+//! All that ended while something was being written goes with the next commit; meanwhile others are claimed and run.
+
+use super::Pool;
+use ensue_core::StoreError;
+use ensue_core::jobs::job::JOBS_MAX;
+use ensue_core::jobs::{JobChange, JobEnd, JobSettled};
+use tokio::task::JoinHandle;
+
+/// Ends on their way to the store.
+pub(super) struct Settling {
+    /// Kept until the answer is there: what could not be written is written again, under its fence.
+    changes: Vec<JobChange>,
+    answer: JoinHandle<Result<Vec<JobSettled>, StoreError>>,
+}
+
+/// Comes back with the answer, if one is waited for.
+pub(super) async fn answered(settling: &mut Option<Settling>) -> Result<Vec<JobSettled>, StoreError> {
+    match settling {
+        Some(settling) => {
+            let ended = |_| Err(StoreError::InDoubt("the task that settled jobs was ended".into()));
+            (&mut settling.answer).await.unwrap_or_else(ended)
+        }
+        None => std::future::pending().await,
+    }
+}
+
+impl Pool {
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten() == 0
+    }
+
+    /// How many attempts have ended whose end is not written.
+    pub(super) fn unwritten(&self) -> usize {
+        self.finished.len() + self.to_write.len() + self.settling.as_ref().map_or(0, |settling| settling.changes.len())
+    }
+
+    /// Begins to write what has ended, in one commit, unless something is being written already.
+    pub(super) async fn begin_settling(&mut self) -> Result<(), StoreError> {
+        if !self.finished.is_empty() {
+            let now = self.deliveries.now().await?;
+            self.to_write.extend(self.finished.drain(..).filter_map(|over| over.change(now)));
+        }
+        if self.settling.is_none() && !self.to_write.is_empty() {
+            let count = self.to_write.len().min(JOBS_MAX);
+            let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
+            let (bus, sent) = (self.bus.clone(), changes.clone());
+            // A task of its own: it goes on while others are claimed.
+            let answer = tokio::spawn(async move { bus.settle_jobs(sent).await });
+            self.settling = Some(Settling { changes, answer });
+        }
+        Ok(())
+    }
+
+    pub(super) fn settled(&mut self, answers: Result<Vec<JobSettled>, StoreError>) -> Result<(), StoreError> {
+        let Some(Settling { changes, .. }) = self.settling.take() else { return Ok(()) };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                changes.into_iter().rev().for_each(|change| self.to_write.push_front(change));
+                return Err(error);
+            }
+        };
+        for (change, answer) in changes.into_iter().zip(answers) {
+            if let JobSettled::Refused(error) = answer {
+                // What it wanted to publish or send is not taken: that is a failure of the attempt.
+                let error = format!("what it published or sent was refused: {error}");
+                self.to_write.push_back(JobChange::new(change.held, JobEnd::Dead { error }));
+            }
+        }
+        // A lane may have turned.
+        self.maybe_more = true;
+        Ok(())
+    }
+}
