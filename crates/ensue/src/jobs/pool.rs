@@ -157,7 +157,8 @@ impl Pool {
                 return Ok(());
             }
             let is_calm = Instant::now() >= self.calm_until;
-            if !stopping && self.maybe_more && is_calm && self.unwritten() < UNWRITTEN_MAX && self.claim().await? {
+            let may_claim = !stopping && is_calm && !is_offered && self.unwritten() < UNWRITTEN_MAX;
+            if may_claim && self.maybe_more && self.claim().await? {
                 continue;
             }
             let has_nothing = self.running.is_empty() && self.queue.is_empty() && self.is_written();

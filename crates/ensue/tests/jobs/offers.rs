@@ -20,6 +20,8 @@ async fn a_process_that_stops_leaves_nothing_claimed() {
     let bus = bus(&url).await;
     for _ in 0..15 {
         let running = bus.start().await.unwrap();
+        // It waits, and offers.
+        bus.drain().await.unwrap();
         let senders: Vec<_> = (0..3)
             .map(|_| {
                 let bus = bus.clone();
@@ -32,6 +34,8 @@ async fn a_process_that_stops_leaves_nothing_claimed() {
                 })
             })
             .collect();
+        // The first are on their way.
+        tokio::task::yield_now().await;
         running.shutdown(LONG).await.unwrap();
         for sender in senders {
             for id in sender.await.unwrap() {

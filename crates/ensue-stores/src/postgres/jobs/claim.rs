@@ -97,8 +97,8 @@ impl PostgresStore {
             &stretches.of,
             &stretches.after_rank,
             &stretches.after_turn,
-            &stretches.before_rank,
-            &stretches.before_turn,
+            &stretches.to_rank,
+            &stretches.at_turn,
         ]);
         let rows = call.until_answered(self, sql, &params, Some(again_at)).await?;
         let sent = match rows.first().filter(|_| sends) {

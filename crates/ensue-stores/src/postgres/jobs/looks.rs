@@ -35,7 +35,15 @@ const BACK_MAX: usize = 1_000;
 type Position = (i64, i64);
 
 const FIRST: Position = (i64::MIN, i64::MIN);
-const LAST: Position = (i64::MAX, i64::MAX);
+
+/// Where there may be something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    /// Behind this place, up to the end of a rank. Never inside one: an index scan would go on to the end of it.
+    Behind(Position, i64),
+    /// At this place.
+    At(Position),
+}
 
 /// What was found of one handler and priority.
 #[derive(Debug, Default)]
@@ -88,16 +96,17 @@ impl Handler {
     }
 
     /// Where there may be something, in order.
-    fn stretches(&self) -> Vec<(Position, Position)> {
+    fn stretches(&self) -> Vec<Stretch> {
         let mut stretches = Vec::with_capacity(self.marks.len() + self.back.len() + 1);
         let mut after = FIRST;
         for (rank, mark) in self.marks.iter().filter(|(_, mark)| mark.gone > 0) {
-            stretches.push((after, (*rank, i64::MIN)));
+            // Before the first rank of all there is nothing.
+            stretches.extend(rank.checked_sub(1).map(|before| Stretch::Behind(after, before)));
             let back = self.back.range((*rank, i64::MIN)..=(*rank, mark.gone));
-            stretches.extend(back.map(|((rank, turn), _)| ((*rank, turn - 1), (*rank, turn + 1))));
+            stretches.extend(back.map(|(position, _)| Stretch::At(*position)));
             after = (*rank, mark.gone);
         }
-        stretches.push((after, LAST));
+        stretches.push(Stretch::Behind(after, i64::MAX));
         stretches
     }
 }
@@ -145,8 +154,8 @@ pub(super) struct Stretches {
     pub of: Option<Vec<i32>>,
     pub after_rank: Option<Vec<i64>>,
     pub after_turn: Option<Vec<i64>>,
-    pub before_rank: Option<Vec<i64>>,
-    pub before_turn: Option<Vec<i64>>,
+    pub to_rank: Option<Vec<i64>>,
+    pub at_turn: Option<Vec<Option<i64>>>,
 }
 
 /// A look that is under way.
@@ -257,14 +266,18 @@ fn stretches(state: &State, handlers: &[&str]) -> Stretches {
     for (handler, number) in handlers.iter().zip(1..) {
         let stretches = match state.handlers.get(*handler) {
             Some(known) => known.stretches(),
-            None => vec![(FIRST, LAST)],
+            None => vec![Stretch::Behind(FIRST, i64::MAX)],
         };
-        for (after, before) in stretches {
+        for stretch in stretches {
+            let (after, to_rank, at_turn) = match stretch {
+                Stretch::Behind(after, to_rank) => (after, to_rank, None),
+                Stretch::At(place) => (place, place.0, Some(place.1)),
+            };
             all.of.get_or_insert_default().push(number);
             all.after_rank.get_or_insert_default().push(after.0);
             all.after_turn.get_or_insert_default().push(after.1);
-            all.before_rank.get_or_insert_default().push(before.0);
-            all.before_turn.get_or_insert_default().push(before.1);
+            all.to_rank.get_or_insert_default().push(to_rank);
+            all.at_turn.get_or_insert_default().push(at_turn);
         }
     }
     all
@@ -394,14 +407,17 @@ mod tests {
     }
 
     /// A look at a time that takes these turns of up to ten; where it looked, if not everywhere.
-    fn look(looks: &Looks, at: Instant, seen: i64, micros: i64, turns: &[u64]) -> Option<Vec<(Position, Position)>> {
+    fn look(looks: &Looks, at: Instant, seen: i64, micros: i64, turns: &[u64]) -> Option<Vec<Stretch>> {
         let look = looks.begin(&["a"], at);
         let stretches = look.stretches();
         let looked_at = stretches.of.as_ref().map(|of| {
             let column = |column: &Option<Vec<i64>>, index: usize| column.as_ref().unwrap()[index];
-            let stretch = |index: usize| {
-                let after = (column(&stretches.after_rank, index), column(&stretches.after_turn, index));
-                (after, (column(&stretches.before_rank, index), column(&stretches.before_turn, index)))
+            let stretch = |index: usize| match stretches.at_turn.as_ref().unwrap()[index] {
+                Some(turn) => Stretch::At((column(&stretches.to_rank, index), turn)),
+                None => {
+                    let after = (column(&stretches.after_rank, index), column(&stretches.after_turn, index));
+                    Stretch::Behind(after, column(&stretches.to_rank, index))
+                }
             };
             (0..of.len()).map(stretch).collect()
         });
@@ -418,12 +434,13 @@ mod tests {
     fn with_a_mark(begun: Instant) -> Looks {
         let looks = Looks::default();
         assert_eq!(look(&looks, begun, 100, SLOW, &[99, 100]), None, "the first look is at everything");
-        assert_eq!(look(&looks, later(begun, 100), 100, SLOW, &[]), Some(vec![(FIRST, LAST)]), "one is not enough");
+        assert_eq!(look(&looks, later(begun, 100), 100, SLOW, &[]), Some(EVERYWHERE.to_vec()), "one is not enough");
         look(&looks, later(begun, 300), 100, SLOW, &[]);
         looks
     }
 
-    const BEHIND: [(Position, Position); 2] = [(FIRST, (RANK, i64::MIN)), ((RANK, 100), LAST)];
+    const EVERYWHERE: [Stretch; 1] = [Stretch::Behind(FIRST, i64::MAX)];
+    const BEHIND: [Stretch; 2] = [Stretch::Behind(FIRST, RANK - 1), Stretch::Behind((RANK, 100), i64::MAX)];
 
     #[test]
     fn while_looks_are_fast_all_are_at_everything() {
@@ -448,7 +465,7 @@ mod tests {
         let begun = Instant::now();
         let looks = with_a_mark(begun);
         looks.appeared(&["a"], &[RANK], &[7]);
-        let with_seven = vec![BEHIND[0], ((RANK, 6), (RANK, 8)), BEHIND[1]];
+        let with_seven = vec![BEHIND[0], Stretch::At((RANK, 7)), BEHIND[1]];
         // The test's looks are in the store's future, so that this one begins after it became available.
         assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[7]), Some(with_seven));
         assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()));
@@ -463,7 +480,7 @@ mod tests {
         // As if it became available after that.
         looks.state().handlers.get_mut("a").unwrap().appeared((RANK, 50), later(begun, 301));
         under_way.end(100, SLOW, &[], &[10], 10, &[]);
-        let with_fifty = vec![BEHIND[0], ((RANK, 49), (RANK, 51)), BEHIND[1]];
+        let with_fifty = vec![BEHIND[0], Stretch::At((RANK, 50)), BEHIND[1]];
         assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[50]), Some(with_fifty));
     }
 
@@ -474,7 +491,7 @@ mod tests {
         look(&looks, begun, 100, SLOW, &full);
         look(&looks, later(begun, 300), 100, SLOW, &[11, 12]);
         let stretches = look(&looks, later(begun, 400), 100, SLOW, &[]).unwrap();
-        assert_eq!(stretches[1].0, (RANK, 10), "{stretches:?}");
+        assert_eq!(stretches[1], Stretch::Behind((RANK, 10), i64::MAX));
     }
 
     /// Another process brings something back behind the mark.
@@ -485,7 +502,7 @@ mod tests {
         let found: Vec<u64> = (11..=20).collect();
         assert_eq!(look(&looks, later(begun, 2_001), 100, SLOW, &found), None);
         let stretches = look(&looks, later(begun, 2_002), 100, SLOW, &[]).unwrap();
-        assert_eq!(stretches[1].0, (RANK, 20), "there may be more of it: {stretches:?}");
+        assert_eq!(stretches[1], Stretch::Behind((RANK, 20), i64::MAX), "there may be more of it");
         looks.demand_full();
         assert_eq!(look(&looks, later(begun, 2_003), 100, SLOW, &[]), None);
     }
@@ -495,7 +512,7 @@ mod tests {
         let (looks, begun) = (Looks::default(), Instant::now());
         look(&looks, begun, 100, SLOW, &[99, 100]);
         looks.begin(&["a"], later(begun, 300)).end(100, SLOW, &[1], &[10], 10, &[]);
-        assert_eq!(look(&looks, later(begun, 301), 100, SLOW, &[]), Some(vec![(FIRST, LAST)]));
+        assert_eq!(look(&looks, later(begun, 301), 100, SLOW, &[]), Some(EVERYWHERE.to_vec()));
     }
 
     /// A number is seen before what it was drawn for has committed: that is looked for until it must have.

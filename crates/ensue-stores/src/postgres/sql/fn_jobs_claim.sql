@@ -6,16 +6,17 @@
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
 --   p_caps            how many of each handler at most
 --   p_scopes          what a rule that holds a handler is called, and which handler that is, from 1
---   p_of …            null, or where to look: stretches of positions (rank, turn), in order, each of one handler, from 1, and
---                     without its two ends. Under a held snapshot the index has an entry for each job that was ever
---                     claimed since; what is known to be gone is not looked at
+--   p_of …            null, or where to look, in order, each for one handler, from 1: behind a position (rank, turn) up to
+--                     the end of p_to_rank, or where there is p_at_turn at that place alone. Under a held snapshot the index
+--                     has an entry for each job that was ever claimed since; what is known to be gone is not looked at. A
+--                     scan that ends inside a rank would go on to the end of it: an index stops by its first column only
 --   o_seen            the newest number that was given out before the look
 --   o_micros          how long the look took
 --   o_held            handlers that a rule holds, from 1
 CREATE FUNCTION {schema}.jobs_claim(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
-    p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_before_rank bigint[], p_before_turn bigint[]
+    p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]
 ) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], {job_table}) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = on SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -69,14 +70,22 @@ BEGIN
                     SELECT w.n FROM unnest(p_handlers, v_left) WITH ORDINALITY w(handler, cap, n)
                     CROSS JOIN LATERAL (
                         SELECT f.rank, f.turn
-                        FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_before_rank, p_before_turn)
-                            s(of, after_rank, after_turn, before_rank, before_turn)
+                        FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_to_rank, p_at_turn)
+                            s(of, after_rank, after_turn, to_rank, at_turn)
                         CROSS JOIN LATERAL (
-                            SELECT j.rank, j.turn FROM {schema}.jobs j
-                            WHERE j.state = 'available' AND j.handler = w.handler
-                                AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
-                                AND (j.rank, j.turn) < (coalesce(s.before_rank, {rank_max}), coalesce(s.before_turn, {rank_max}))
-                            ORDER BY j.rank, j.turn LIMIT least(w.cap, p_limit)
+                            SELECT a.rank, a.turn FROM (
+                                SELECT j.rank, j.turn FROM {schema}.jobs j
+                                WHERE s.at_turn IS NOT NULL AND j.state = 'available' AND j.handler = w.handler
+                                    AND j.rank = s.to_rank AND j.turn = s.at_turn
+                            ) a
+                            UNION ALL
+                            SELECT b.rank, b.turn FROM (
+                                SELECT j.rank, j.turn FROM {schema}.jobs j
+                                WHERE s.at_turn IS NULL AND j.state = 'available' AND j.handler = w.handler
+                                    AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
+                                    AND j.rank <= coalesce(s.to_rank, {rank_max})
+                                ORDER BY j.rank, j.turn LIMIT least(w.cap, p_limit)
+                            ) b
                         ) f
                         WHERE s.of = w.n LIMIT least(w.cap, p_limit)
                     ) c
@@ -89,14 +98,23 @@ BEGIN
             SELECT c.number, w.n FROM unnest(p_handlers, v_caps) WITH ORDINALITY w(handler, cap, n)
             CROSS JOIN LATERAL (
                 SELECT f.number, f.rank, f.turn
-                FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_before_rank, p_before_turn)
-                    s(of, after_rank, after_turn, before_rank, before_turn)
+                FROM unnest(coalesce(p_of, ARRAY[w.n::int]), p_after_rank, p_after_turn, p_to_rank, p_at_turn)
+                    s(of, after_rank, after_turn, to_rank, at_turn)
                 CROSS JOIN LATERAL (
-                    SELECT j.number, j.rank, j.turn FROM {schema}.jobs j
-                    WHERE j.state = 'available' AND j.handler = w.handler
-                        AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
-                        AND (j.rank, j.turn) < (coalesce(s.before_rank, {rank_max}), coalesce(s.before_turn, {rank_max}))
-                    ORDER BY j.rank, j.turn FOR UPDATE SKIP LOCKED
+                    SELECT a.number, a.rank, a.turn FROM (
+                        SELECT j.number, j.rank, j.turn FROM {schema}.jobs j
+                        WHERE s.at_turn IS NOT NULL AND j.state = 'available' AND j.handler = w.handler
+                            AND j.rank = s.to_rank AND j.turn = s.at_turn
+                        FOR UPDATE SKIP LOCKED
+                    ) a
+                    UNION ALL
+                    SELECT b.number, b.rank, b.turn FROM (
+                        SELECT j.number, j.rank, j.turn FROM {schema}.jobs j
+                        WHERE s.at_turn IS NULL AND j.state = 'available' AND j.handler = w.handler
+                            AND (j.rank, j.turn) > (coalesce(s.after_rank, {rank_min}), coalesce(s.after_turn, {rank_min}))
+                            AND j.rank <= coalesce(s.to_rank, {rank_max})
+                        ORDER BY j.rank, j.turn FOR UPDATE SKIP LOCKED
+                    ) b
                 ) f
                 WHERE s.of = w.n LIMIT least(w.cap, p_limit - coalesce(cardinality(v_taken), 0))
             ) c
