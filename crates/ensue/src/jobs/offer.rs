@@ -5,8 +5,8 @@
 //! end, and is not idle, while an offer of its own is taken.
 
 use crate::Ensue;
+use ensue_core::StoreError;
 use ensue_core::jobs::{Claim, Enqueued, Job, JobState, NewJob};
-use ensue_core::{GroupName, StoreError};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -15,9 +15,16 @@ use tokio::time::Instant;
 /// Jobs, and when their claim was sent.
 type Handed = (Vec<Job>, Instant);
 
+/// What a pool would claim.
+pub(crate) struct Offer {
+    pub claim: Claim,
+    /// Could it start anything? A process that has lost its lease claims nothing.
+    pub may_start: Box<dyn Fn() -> bool + Send>,
+}
+
 #[derive(Default)]
 struct State {
-    offer: Option<Claim>,
+    offer: Option<Offer>,
     /// How many offers are taken.
     taken: usize,
     handed: Vec<Handed>,
@@ -37,8 +44,8 @@ impl Offers {
     }
 
     /// The pool waits, and would claim this.
-    pub fn make(&self, claim: Claim) {
-        self.lock().offer = Some(claim);
+    pub fn make(&self, offer: Offer) {
+        self.lock().offer = Some(offer);
     }
 
     /// The pool offers nothing now. Answers what was handed to it, and whether an offer is still taken.
@@ -56,15 +63,13 @@ impl Offers {
     /// Takes the offer, if it is about any of these jobs and they are few.
     fn take(&self, jobs: &[NewJob]) -> Option<Claim> {
         let mut state = self.lock();
-        let is_asked = |handler: &GroupName| {
-            state.offer.iter().flat_map(|claim| &claim.handlers).any(|(asked, _)| asked == handler)
+        let fits = |offer: &Offer| {
+            let is_asked = |job: &NewJob| offer.claim.handlers.iter().any(|(asked, _)| *asked == job.handler);
+            jobs.len() <= offer.claim.limit && jobs.iter().any(is_asked) && (offer.may_start)()
         };
-        let are_few = state.offer.as_ref().is_some_and(|claim| jobs.len() <= claim.limit);
-        if !are_few || !jobs.iter().any(|job| is_asked(&job.handler)) {
-            return None;
-        }
+        let offer = state.offer.take_if(|offer| fits(offer))?;
         state.taken += 1;
-        state.offer.take()
+        Some(offer.claim)
     }
 
     fn hand_over(&self, jobs: Vec<Job>, sent: Instant) {
@@ -120,6 +125,11 @@ impl Ensue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ensue_core::GroupName;
+
+    fn offer(handler: &str, limit: usize) -> Offer {
+        Offer { claim: claim(handler, limit), may_start: Box::new(|| true) }
+    }
 
     fn claim(handler: &str, limit: usize) -> Claim {
         let handlers = vec![(GroupName::stored(handler), limit)];
@@ -134,16 +144,24 @@ mod tests {
     fn an_offer_is_taken_once_by_who_sends_few_jobs_of_its_handlers() {
         let offers = Offers::default();
         assert_eq!(offers.take(&jobs("h", 1)), None);
-        offers.make(claim("h", 2));
+        offers.make(offer("h", 2));
         assert_eq!((offers.take(&jobs("other", 1)), offers.take(&jobs("h", 3))), (None, None));
         assert!(!offers.withdraw().1);
         assert_eq!(offers.take(&jobs("h", 1)), None, "it was withdrawn");
-        offers.make(claim("h", 2));
+        offers.make(offer("h", 2));
         assert_eq!(offers.take(&jobs("h", 2)), Some(claim("h", 2)));
         assert_eq!(offers.take(&jobs("h", 1)), None, "it is taken");
         assert!(offers.withdraw().1);
         offers.give_back();
         assert_eq!(offers.withdraw(), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_process_that_could_start_nothing_claims_nothing() {
+        let offers = Offers::default();
+        offers.make(Offer { may_start: Box::new(|| false), ..offer("h", 2) });
+        assert_eq!(offers.take(&jobs("h", 1)), None);
+        assert!(!offers.withdraw().1);
     }
 
     #[test]

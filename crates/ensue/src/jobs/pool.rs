@@ -6,6 +6,7 @@
 mod settling;
 
 use super::attempt::{self, Begun, Over, Start};
+use super::offer::Offer;
 use super::served::Served;
 use crate::Ensue;
 use crate::delivery::Deliveries;
@@ -190,8 +191,9 @@ impl Pool {
     fn offer(&self) {
         let workers = self.bus.inner().jobs.workers();
         let handlers: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
-        if !handlers.is_empty() && self.deliveries.may_start() {
-            self.bus.inner().jobs.offers.make(self.claim_of(handlers, workers));
+        if !handlers.is_empty() {
+            let (claim, deliveries) = (self.claim_of(handlers, workers), self.deliveries.clone());
+            self.bus.inner().jobs.offers.make(Offer { claim, may_start: Box::new(move || deliveries.may_start()) });
         }
     }
 
