@@ -36,10 +36,12 @@ impl Ensue {
             }
             tokio::task::yield_now().await;
         }
+        // What is to be kept is counted each time; where nobody waits for the writer, more go at once.
+        let batch = if self.store().handler_slots() == 1 { FORGET_BATCH } else { 4 * FORGET_BATCH };
         loop {
-            let some = self.store().purge_jobs(before, history.count, FORGET_BATCH).await?;
+            let some = self.store().purge_jobs(before, history.count, batch).await?;
             forgotten += some;
-            if some < FORGET_BATCH {
+            if some < batch {
                 return Ok(forgotten);
             }
             tokio::task::yield_now().await;

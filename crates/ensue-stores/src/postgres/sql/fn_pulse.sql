@@ -14,6 +14,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_trimmed_to bigint;
+    v_lapsed timestamptz := coalesce(p_now, clock_timestamp()) - interval '30 seconds';
 BEGIN
     SELECT t.o_seq, t.o_trimmed_to INTO o_last, v_trimmed_to FROM {schema}.log_tail(p_hint) t;
     SELECT e.id_part, e.recorded_at INTO o_id_part, o_recorded_at
@@ -32,7 +33,7 @@ BEGIN
          ORDER BY j.not_before, j.number LIMIT 1),
         -- One that passed long ago is found by who looks at all of them now and then; the index may be full of what is over.
         (SELECT j.lease_until FROM {schema}.jobs j
-         WHERE j.state = 'running' AND j.lease_until > coalesce(p_now, clock_timestamp()) - interval '30 seconds'
+         WHERE j.state = 'running' AND j.lease_until > v_lapsed
          ORDER BY j.lease_until, j.number LIMIT 1));
     IF p_member IS NOT NULL THEN
         FOR o_version, o_id, o_name, o_kind IN
