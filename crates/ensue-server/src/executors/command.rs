@@ -48,6 +48,7 @@ pub(super) struct Program {
 enum Asked {
     TimedOut(Duration),
     Stopping,
+    CalledOff,
 }
 
 impl Program {
@@ -83,7 +84,7 @@ impl Program {
             Err(asked) => {
                 group.terminate();
                 let end_max = match asked {
-                    Asked::TimedOut(_) => END_MAX,
+                    Asked::TimedOut(_) | Asked::CalledOff => END_MAX,
                     Asked::Stopping => self.stop_max,
                 };
                 let status = match until(&mut child, talk.as_mut(), &mut talks, tokio::time::sleep(end_max)).await {
@@ -101,7 +102,6 @@ impl Program {
         if talks {
             let _rest_or_late = tokio::time::timeout(LAST_WORDS_MAX, talk).await;
         }
-        output.end();
         judge(status?, asked, &output)
     }
 
@@ -144,6 +144,9 @@ impl Program {
         };
         let stopping = async {
             cx.cancelled().await;
+            if cx.is_called_off() {
+                return Asked::CalledOff;
+            }
             tokio::time::sleep(self.stop_after).await;
             Asked::Stopping
         };
@@ -183,6 +186,8 @@ fn judge(status: ExitStatus, asked: Option<Asked>, output: &Output<'_>) -> Resul
         (Some(Asked::TimedOut(timeout)), ..) => {
             failed(format!("it took longer than its timeout of {timeout:?} and was ended"))
         }
+        // However it ended: it was told to.
+        (Some(Asked::CalledOff), ..) => Ok(Outcome::Cancel("it was called off and its program was ended".into())),
         (_, true, ..) => Ok(Outcome::Done),
         // Nothing is wrong with it: it is run again by whoever comes next.
         (Some(Asked::Stopping), false, ..) => Ok(Outcome::Snooze(Duration::ZERO)),

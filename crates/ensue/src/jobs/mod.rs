@@ -4,7 +4,7 @@
 //! |---|---|
 //! | How is a job sent? | `emit.rs` |
 //! | Which jobs can this process run, and how? | `served.rs` |
-//! | Who runs them? | `pool.rs`, `attempt.rs` |
+//! | Who runs them? | `pool.rs`, `attempt.rs`, and what they say meanwhile `live.rs` |
 //! | Which run here now, and may they go on? | `running.rs` |
 //! | Whose time has come, and whose worker has vanished? | `clock.rs` |
 //! | How do workers elsewhere get jobs? | `elsewhere.rs`, and where they have hung up `unheard.rs` |
@@ -15,6 +15,7 @@ mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
+mod live;
 mod pool;
 mod running;
 mod seen;
@@ -24,7 +25,7 @@ mod unheard;
 
 pub use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
-    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Server, Steer, Steered, Woken, lifecycle,
+    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken, lifecycle,
     notices,
 };
 
