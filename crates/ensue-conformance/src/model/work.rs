@@ -7,7 +7,8 @@ use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX, JOBS_MAX};
 use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{Arrow, after, holds_lane};
 use ensue_core::jobs::{
-    Enqueued, Held, Job, JobEnd, JobError, JobId, JobLine, JobNumber, JobState, NewJob, Progress, Server, Steer, Steered,
+    Enqueued, Held, Job, JobEnd, JobError, JobId, JobLine, JobNumber, JobState, NewJob, Progress, Server, Steer,
+    Steered,
 };
 use ensue_core::rules::{Rule, RuleSet};
 use ensue_core::{GroupName, Invalid, Json, ObjectKey, StoreError, Timestamp};

@@ -9,8 +9,8 @@ use ensue_core::jobs::{
     JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::positions::Member;
-use ensue_core::tasks::TaskQuery;
 use ensue_core::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{EventId, GroupName, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use uuid::Uuid;

@@ -25,8 +25,8 @@ mod unheard;
 
 pub use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
-    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken, lifecycle,
-    notices,
+    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken,
+    lifecycle, notices,
 };
 
 pub use elsewhere::{ClaimToken, ClaimedJob, JobOutcome};

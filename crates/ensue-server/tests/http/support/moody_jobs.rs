@@ -8,8 +8,8 @@ use ensue::jobs::{
     NewJob, Progress, Server, Steer, Steered, Woken,
 };
 use ensue::positions::Member;
-use ensue::tasks::TaskQuery;
 use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
+use ensue::tasks::TaskQuery;
 use ensue::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
