@@ -255,13 +255,17 @@ pub(super) async fn logs(
     let mut telling = Telling { bus: app.bus.clone(), task, start, end, after: 0, any: false, over: false };
     // The first page before the answer begins: what fails by then is told as it should be.
     let first = telling.page(b"{\"logs\":[".to_vec()).await?;
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    if telling.over {
+        return Ok((StatusCode::OK, json, first).into_response());
+    }
     let rest = futures_util::stream::unfold(telling, async |mut telling| match telling.over {
         true => None,
         false => Some((telling.page(Vec::new()).await, telling)),
     });
     let chunks = futures_util::stream::iter([Ok(first)]);
     let body = Body::from_stream(futures_util::StreamExt::chain(chunks, rest));
-    Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response())
+    Ok((StatusCode::OK, json, body).into_response())
 }
 
 /// The lines of a task on their way to a client, a page at a time.
