@@ -116,7 +116,11 @@ impl Reloading {
         for setting in needs_restart(&self.settings, &new) {
             tracing::warn!("`{setting}` of the config file has changed: restart the server to take it over");
         }
-        let told = told(&plan, new.workers);
+        let mut told = told(&plan, new.workers);
+        if !new.collections.is_empty() {
+            let count = crate::cli::output::counted(new.collections.len() as u64, "collection");
+            told.push_str(&format!(", tasks of {count}"));
+        }
         (self.settings.handlers, self.settings.workers) = (new.handlers, new.workers);
         self.settings.collections = new.collections;
         self.settings.file = new.file.or_else(|| self.settings.file.take());

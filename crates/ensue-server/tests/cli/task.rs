@@ -109,6 +109,29 @@ fn a_task_that_runs_is_called_off() {
     assert_eq!(show(&server, folder, &id)["status"], "CANCELED");
 }
 
+/// What is written into the config file while the server runs is taken over; what runs goes on as it was begun.
+#[test]
+fn collections_come_and_go_while_the_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let waits = "echo old\nwhile ! [ -e go ]; do sleep 0.05; done";
+    let server = server(folder, &[("a", waits, "")]);
+    let id = server.run(folder, &["task", "run", "s", "a", "--detach"]).good().trim().to_owned();
+    until("it runs", || Some(show(&server, folder, &id)).filter(|task| task["status"] == "RUNNING"));
+    let text = "sources:\n  s:\n    collections:\n    - { name: b, command: [echo, new], priority: 7 }\n";
+    std::fs::write(folder.join("ensue.yaml"), text).unwrap();
+    server.signal("HUP");
+    until("it is read", || {
+        std::fs::read_to_string(folder.join("serve.log")).unwrap().contains("tasks of 1 collection").then_some(())
+    });
+    assert!(server.run(folder, &["task", "run", "s", "a"]).bad().contains("it has: b"));
+    let followed = server.run(folder, &["task", "run", "s", "b", "--json"]).good();
+    let last: Value = serde_json::from_str(followed.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["status"], &last["priority"]), (&json!("SUCCESS"), &json!(7)));
+    std::fs::write(folder.join("go"), "").unwrap();
+    until("it ends", || Some(show(&server, folder, &id)).filter(|task| task["status"] == "SUCCESS"));
+}
+
 /// The most memory that a process has had, in KiB.
 fn memory_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

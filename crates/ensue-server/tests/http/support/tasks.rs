@@ -1,14 +1,13 @@
 //! What a collection's tasks do, on any engine, over HTTP.
 
 use super::{Answer, PATIENCE, Server};
-use ensue::jobs::{Claim, JobState};
-use ensue::tasks::{Collection, job_of_task};
+use ensue::jobs::JobState;
+use ensue::tasks::job_of_task;
 use ensue::{Ensue, Running};
 use ensue_server::HttpOptions;
 use ensue_server::config::file::ConfigFile;
 use ensue_server::config::sources;
 use ensue_server::executors::{Executors, Guard};
-use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -210,8 +209,8 @@ pub async fn a_task_is_made_runs_and_ends(bus: Ensue) {
     tasks.until(&next, "SUCCESS").await;
     assert_eq!(tasks.list(EVER).await, [id.clone(), next.clone()]);
     let created = task["created_at"].as_str().unwrap();
-    assert_eq!(tasks.list(&format!("start={created}&end={created}")).await, [id.clone()]);
-    assert_eq!(tasks.list(&format!("{EVER}&status=SUCCESS&collection=c&limit=1")).await, [id.clone()]);
+    assert_eq!(tasks.list(&format!("start={created}&end={created}")).await, [&*id]);
+    assert_eq!(tasks.list(&format!("{EVER}&status=SUCCESS&collection=c&limit=1")).await, [&*id]);
     assert_eq!(tasks.list(&format!("{EVER}&limit=1&after={id}")).await, [next]);
     assert_eq!(tasks.list(&format!("{EVER}&status=FAILED")).await, [] as [&str; 0]);
     // With a slash at the end, too.
@@ -332,15 +331,6 @@ pub async fn tasks_run_by_priority_and_in_their_order(bus: Ensue) {
 
 /// H11: whoever has taken a task and vanishes leaves it to be found: it has failed, or is tried again, and its log says why.
 pub async fn a_task_whose_worker_vanishes_is_found(bus: Ensue) {
-    // This process runs nothing of its own yet.
-    let job = |name: &str| Collection::new("s", name).unwrap();
-    let claim = |name: &str| Claim {
-        handlers: vec![(job(name).handler(), 1)],
-        limit: 1,
-        lease: SignedDuration::from_millis(300),
-        worker: "gone".into(),
-        ends_with_store: false,
-    };
     let (retry, quiet) = ("retry: { delays: [0s] }", "");
     let store = bus.store().clone();
     let tasks =
@@ -354,8 +344,10 @@ pub async fn a_task_whose_worker_vanishes_is_found(bus: Ensue) {
     tasks.server.bus.set_collections(Vec::new()).await.unwrap();
     tasks.server.delete("/v1/rules/pause/handler:task").await;
     for name in ["once", "twice"] {
-        let taken = store.claim(claim(name)).await.unwrap();
-        assert_eq!(taken.len(), 1, "{name}");
+        let wants = format!(r#"{{"handlers":["task.s.{name}"],"lease_ms":300,"worker":"gone"}}"#);
+        let json = ["Content-Type: application/json"];
+        let taken = tasks.server.request("POST", "/v1/jobs/claim", &json, wants.as_bytes()).await.json();
+        assert_eq!(taken["jobs"].as_array().map(Vec::len), Some(1), "{name}: {taken}");
     }
     let failed = tasks.until(&once, "FAILED").await;
     assert!(failed["error"].as_str().unwrap().contains("\"gone\" was not heard of"), "{failed}");
