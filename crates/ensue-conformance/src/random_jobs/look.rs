@@ -80,6 +80,7 @@ pub(super) struct Seen {
     predecessors: Vec<Option<usize>>,
     lines: Vec<Vec<JobLine>>,
     progress: Vec<Option<Progress>>,
+    tasks: Vec<Option<usize>>,
 }
 
 impl Side {
@@ -114,6 +115,7 @@ impl Side {
             predecessors: Vec::new(),
             lines: Vec::new(),
             progress: Vec::new(),
+            tasks: Vec::new(),
         };
         for version in self.versions.iter().rev().take(2) {
             let mut awaited: Vec<Uuid> =
@@ -152,10 +154,7 @@ impl Side {
             to: Timestamp::MAX,
             after: None,
         };
-        let mut tasks: Vec<&Job> = jobs.iter().filter(|job| query.matches(job)).collect();
-        tasks.sort_by_key(|job| (job.enqueued_at, job.id.number()));
-        let found = self.store.tasks(query.clone(), 1_000).await?;
-        assert!(found.iter().eq(tasks), "{found:?}");
+        seen.tasks = self.store.tasks(query, 1_000).await?.iter().map(|task| self.nth(task.id)).collect();
         let query = |job: &Job| JobQuery {
             states: vec![job.state],
             handler: Some(job.handler.clone()),

@@ -194,7 +194,10 @@ impl Jobs for Mutant {
         self.inner.say(held, lines).await
     }
 
-    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError> {
+    async fn report(&self, mut held: Held, progress: Progress) -> Result<bool, StoreError> {
+        if let (Fault::ReportsUnderAnyFence, Some(job)) = (self.fault, self.inner.job(held.id).await?) {
+            held.fence = job.fence;
+        }
         self.inner.report(held, progress).await
     }
 
@@ -203,7 +206,11 @@ impl Jobs for Mutant {
     }
 
     async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
-        self.inner.tasks(query, limit).await
+        let mut tasks = self.inner.tasks(query, limit).await?;
+        if self.fault == Fault::ListsTasksAsTheyWereSent {
+            tasks.sort_by_key(|job| job.id.number());
+        }
+        Ok(tasks)
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {

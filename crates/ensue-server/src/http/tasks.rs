@@ -155,7 +155,8 @@ async fn check_known(bus: &Ensue, wanted: TaskQuery) -> Result<(), Problem> {
     let is_it = |name: &str| collection.as_deref().is_none_or(|collection| collection == name);
     let mut known = bus.collections();
     known.retain(|one| one.collection().source() == source && is_it(one.collection().name()));
-    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
+    // Nothing was made earlier, and not every engine knows earlier times.
+    let (from, to) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
     let ever = TaskQuery { states: Vec::new(), from, to, after: None, ..wanted.clone() };
     if !known.is_empty() || !bus.tasks(ever, 1).await?.is_empty() {
         return Ok(());

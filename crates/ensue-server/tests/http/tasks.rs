@@ -1,8 +1,10 @@
 //! Tasks over HTTP: sources, collections, statuses, logs, on both engines.
 
+use crate::support::Server;
 use crate::support::tasks::{self, EVER, Tasks};
 use ensue::Ensue;
 use ensue_server::{HttpOptions, Tokens};
+use serde_json::{Value, json};
 
 macro_rules! on_both_engines {
     ($($name:ident;)+) => {
@@ -92,6 +94,44 @@ async fn what_cannot_be_meant_is_refused_and_says_what_to_do() {
         tasks.server.request("POST", "/v1/jobs", &["Content-Type: application/json"], b"{\"handler\":\"j\"}").await;
     tasks.server.get(&format!("/tasks/s_c_{}", sent.json()["id"].as_str().unwrap())).await.problem(404);
     tasks.stop().await;
+}
+
+/// A worker elsewhere says how far it is, under its claim; whoever looks at the job sees it, also when it is over.
+#[tokio::test]
+async fn a_worker_elsewhere_says_how_far_it_is() {
+    let server = Server::start().await;
+    let post = async |target: &str, body: &str| {
+        server.request("POST", target, &["Content-Type: application/json"], body.as_bytes()).await
+    };
+    let id = post("/v1/jobs", r#"{"handler":"j"}"#).await.json()["id"].as_str().unwrap().to_owned();
+    let claimed = post("/v1/jobs/claim", r#"{"handlers":["j"],"lease_ms":600000}"#).await.json();
+    let claim = claimed["jobs"][0]["claim"].as_str().unwrap().to_owned();
+    assert_eq!(claimed["jobs"][0]["progress"], Value::Null);
+    let progress = format!("/v1/jobs/{id}/progress");
+    for (more, status, told) in [
+        (r#","done":40,"total":100,"unit":"rows""#, 200, ""),
+        (r#","total":100"#, 422, "`done` is missing"),
+        (r#","done":9223372036854775808"#, 422, "`done`"),
+        (r#","done":-1"#, 422, "`done`"),
+        (r#","done":1,"unit":"a\u0007b""#, 422, "`unit`"),
+        (r#","done":1,"units":"rows""#, 422, "`units`"),
+    ] {
+        let answer = post(&progress, &format!(r#"{{"claim":"{claim}"{more}}}"#)).await;
+        assert_eq!(answer.status, status, "{more}: {}", answer.text());
+        assert!(status == 200 || answer.problem(422).contains(told), "{more}: {}", answer.text());
+    }
+    let stale = claim.replacen("claim-1-", "claim-2-", 1);
+    post(&progress, &format!(r#"{{"claim":"{stale}","done":99}}"#)).await.problem(409);
+    post(&format!("/v1/jobs/{id}/complete"), &format!(r#"{{"claim":"{claim}"}}"#)).await;
+    post(&progress, &format!(r#"{{"claim":"{claim}","done":99}}"#)).await.problem(409);
+    let listed = server.get("/v1/jobs").await.json();
+    for job in [&server.get(&format!("/v1/jobs/{id}")).await.json(), &listed["jobs"][0]] {
+        let progress = &job["progress"];
+        assert_eq!(
+            (&progress["done"], &progress["total"], &progress["unit"]),
+            (&json!(40), &json!(100), &json!("rows"))
+        );
+    }
 }
 
 #[tokio::test]
