@@ -137,7 +137,7 @@ impl Context {
         let mut said = self.said();
         if said.dropped_lines > 0
             || said.line_count >= self.0.parts.lines_max
-            || said.line_bytes + message.len() > LINES_BYTES_MAX
+            || said.line_bytes + message.len().min(LINE_BYTES_MAX) > LINES_BYTES_MAX
         {
             said.dropped_lines += 1;
             return;
