@@ -19,7 +19,7 @@ use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::Steer;
 use ensue_core::rules::RuleKind;
 
-const HANDLERS: [&str; 3] = ["a", "a.b", "B"];
+const HANDLERS: [&str; 4] = ["a", "a.b", "B", "task.s.c"];
 const OBJECTS: [&str; 2] = ["o", "ü"];
 const PRIORITIES: [u64; 4] = [0, 1 << 63, u64::MAX - 1, u64::MAX];
 const SCOPES: [&str; 5] = ["handler:a", "handler:a.b", "object:o", "object:ü", "schedule:a"];
@@ -97,6 +97,10 @@ enum Step {
     Say {
         claim_before: usize,
         lines: u8,
+    },
+    Progress {
+        claim_before: usize,
+        done: u64,
     },
     /// What is found to have expired is settled, or left for later.
     Wake {

@@ -19,6 +19,7 @@
 //! | May a receiver apply this event now? | [`sequencer`] |
 //! | What happens to a delivery? | [`handling`] |
 //! | What can become of a job? | [`jobs`] |
+//! | What is a task? | [`tasks`] |
 //! | Who may not run now? | [`rules`] |
 //! | Why is this not running? | [`explain`] |
 //! | Where does an engine read the time? | [`clock`] |
@@ -56,6 +57,7 @@ pub mod room;
 pub mod rules;
 pub mod sequencer;
 pub mod store;
+pub mod tasks;
 pub mod text;
 
 pub use definitions::Definitions;

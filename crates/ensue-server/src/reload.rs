@@ -1,6 +1,6 @@
 //! What of a config file is taken over while the server runs?
 //!
-//! How many jobs run at once, and the handlers: those that are new begin, those that are gone come to their end, and limits
+//! How many jobs run at once, the collections, and the handlers: those that are new begin, those that are gone come to their end, and limits
 //! are changed in place. What runs goes on as it was begun. The rest is said, with what to do. A file that cannot be read, or
 //! says something that cannot be, changes nothing.
 
@@ -106,13 +106,23 @@ impl Reloading {
                 false => self.executors.bind_one(change.on(handler.on.as_str()), handler)?,
             }
         }
+        let mut collections = self.bus.collections();
+        // Those of the application stay.
+        collections.retain(|one| !self.settings.collections.iter().any(|known| known.collection == *one.collection()));
+        collections.extend(self.executors.collections(&new.collections)?);
         change.apply().await?;
+        self.bus.set_collections(collections).await?;
         self.bus.set_workers(new.workers);
         for setting in needs_restart(&self.settings, &new) {
             tracing::warn!("`{setting}` of the config file has changed: restart the server to take it over");
         }
-        let told = told(&plan, new.workers);
+        let mut told = told(&plan, new.workers);
+        if !new.collections.is_empty() {
+            let count = crate::cli::output::counted(new.collections.len() as u64, "collection");
+            told.push_str(&format!(", tasks of {count}"));
+        }
         (self.settings.handlers, self.settings.workers) = (new.handlers, new.workers);
+        self.settings.collections = new.collections;
         self.settings.file = new.file.or_else(|| self.settings.file.take());
         Ok(told)
     }

@@ -47,6 +47,10 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     prepare(&bus)?;
     let executors = settings.executors();
     executors.bind(&bus, &settings.handlers)?;
+    // Beside those of the application.
+    let mut collections = bus.collections();
+    collections.extend(executors.collections(&settings.collections)?);
+    bus.set_collections(collections).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
 
@@ -168,9 +172,13 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
         0 => String::new(),
         count => format!("\n  runs    {}", output::counted(count, "handler")),
     };
+    let collections = match settings.collections.len() as u64 {
+        0 => String::new(),
+        count => format!("\n  tasks   of {}", output::counted(count, "collection")),
+    };
     let config = settings.file.as_ref().map_or(String::new(), |file| format!("\n  config  {}", file.display()));
     eprintln!(
-        "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{handlers}{config}",
+        "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{handlers}{collections}{config}",
         env!("CARGO_PKG_VERSION"),
         settings.store,
         settings.keeps(),

@@ -70,6 +70,7 @@
 //! | What is a handler, and how is one bound? | `handlers/`, `binding.rs` |
 //! | How does an event come to its handlers? | `delivery/` |
 //! | How is work sent to a handler, run once, and followed? | `jobs/` |
+//! | How is a collection brought up to date, one task at a time? | `tasks.rs` |
 //! | How is something paused, blocked and let go on? | `rules/` |
 //! | Why is this not running? | `explain.rs` |
 //! | How does somebody outside of the process read the log, durably? | `groups/` |
@@ -110,6 +111,7 @@ mod selection;
 mod stream;
 mod subscription;
 mod tail;
+pub mod tasks;
 #[cfg(feature = "sqlite")]
 pub mod testing;
 #[cfg(feature = "sqlite")]

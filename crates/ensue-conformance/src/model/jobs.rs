@@ -7,9 +7,10 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
 use ensue_core::jobs::{
     Claim, Enqueued, Held, JOB_SCAN_MAX, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed,
-    JobSettled, JobState, NewJob, Server, Steer, Steered, Woken, notices,
+    JobSettled, JobState, NewJob, Progress, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::store::PAGE_BYTES_MAX;
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{Appended, GroupName, Invalid, Jobs, StoreError, Timestamp};
 use jiff::SignedDuration;
 
@@ -208,6 +209,38 @@ impl Jobs for Model {
             state.work.say(held.id.number(), lines);
         }
         Ok(is_held)
+    }
+
+    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError> {
+        progress.check()?;
+        let mut state = self.state()?;
+        let is_held = state.work.held(held).is_some();
+        if is_held {
+            let progress = Progress { at: whole_microseconds(progress.at), ..progress };
+            state.work.progress.retain(|(id, _)| *id != held.id);
+            state.work.progress.push((held.id, progress));
+        }
+        Ok(is_held)
+    }
+
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError> {
+        let state = self.state()?;
+        let of = |id: &JobId| state.work.progress.iter().find(|(of, _)| of == id).map(|(_, progress)| progress.clone());
+        Ok(ids.iter().map(of).collect())
+    }
+
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
+        let mut tasks: Vec<Job> = self.state()?.work.jobs.iter().filter(|job| query.matches(job)).cloned().collect();
+        tasks.sort_by_key(|job| (job.enqueued_at, job.id.number()));
+        tasks.truncate(limit);
+        let mut bytes = 0;
+        let fit = tasks.iter().enumerate().take_while(|(index, job)| {
+            bytes += job.payload.as_str().len();
+            *index == 0 || bytes <= PAGE_BYTES_MAX
+        });
+        let fit = fit.count();
+        tasks.truncate(fit);
+        Ok(tasks)
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {

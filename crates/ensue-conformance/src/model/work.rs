@@ -7,7 +7,8 @@ use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX, JOBS_MAX};
 use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{Arrow, after, holds_lane};
 use ensue_core::jobs::{
-    Enqueued, Held, Job, JobEnd, JobError, JobId, JobLine, JobNumber, JobState, NewJob, Server, Steer, Steered,
+    Enqueued, Held, Job, JobEnd, JobError, JobId, JobLine, JobNumber, JobState, NewJob, Progress, Server, Steer,
+    Steered,
 };
 use ensue_core::rules::{Rule, RuleSet};
 use ensue_core::{GroupName, Invalid, Json, ObjectKey, StoreError, Timestamp};
@@ -26,6 +27,8 @@ pub(super) struct Work {
     pub last: u64,
     /// In the order in which they were said.
     pub lines: Vec<(JobNumber, JobLine)>,
+    /// The newest of each job.
+    pub progress: Vec<(JobId, Progress)>,
     pub servers: Vec<Server>,
     pub rules: Vec<Rule>,
     pub version: u64,
@@ -40,6 +43,7 @@ impl Work {
         jobs: Vec::new(),
         last: 0,
         lines: Vec::new(),
+        progress: Vec::new(),
         servers: Vec::new(),
         rules: Vec::new(),
         version: 0,
@@ -296,5 +300,6 @@ impl Work {
     pub fn forget(&mut self, id: JobId) {
         self.jobs.retain(|job| job.id != id);
         self.lines.retain(|(number, _)| *number != id.number());
+        self.progress.retain(|(of, _)| *of != id);
     }
 }

@@ -7,7 +7,8 @@ use crate::suite::checked;
 use ensue_core::clock::{Clock, ManualClock};
 use ensue_core::jobs::lifecycle::expired;
 use ensue_core::jobs::{
-    Claim, Enqueued, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, JobState, NewJob, Steered,
+    Claim, Enqueued, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, JobState, NewJob, Progress,
+    Steered,
 };
 use ensue_core::positions::{GroupKind, Level, Member};
 use ensue_core::rules::{NewRule, Rule, Scope};
@@ -227,6 +228,10 @@ impl Side {
             }
             Step::Say { claim_before, lines } => {
                 Answer::Was(self.store.say(self.claim_before(*claim_before), self.lines(*lines)).await?)
+            }
+            Step::Progress { claim_before, done } => {
+                let progress = Progress { done: *done, total: None, unit: None, at: self.now() };
+                Answer::Was(self.store.report(self.claim_before(*claim_before), progress).await?)
             }
             Step::Wake { limit, settles } => {
                 let woken = self.store.wake_jobs(*limit).await?;

@@ -73,8 +73,8 @@ fn jobs_and_workers() -> impl Strategy<Value = Step> {
     let lease = || 0..LEASES_SECS.len();
     let steers = vec![Steer::Cancel, Steer::Retry, Steer::Skip];
     let asked = prop_oneof![
-        2 => Just(vec![(0, 9), (1, 9), (2, 9)]),
-        1 => prop::sample::subsequence(vec![0, 1, 2], 1..3)
+        2 => Just(vec![(0, 9), (1, 9), (2, 9), (3, 9)]),
+        1 => prop::sample::subsequence(vec![0, 1, 2, 3], 1..4)
             .prop_flat_map(|some| some.into_iter().map(|one| (Just(one), 0..4usize)).collect::<Vec<_>>()),
     ];
     prop_oneof![
@@ -85,6 +85,7 @@ fn jobs_and_workers() -> impl Strategy<Value = Step> {
             .prop_map(|(claims_before, lease)| Step::Renew { claims_before, lease }),
         14 => prop::collection::vec(draw(), 1..4).prop_map(Step::Settle),
         1 => (claim_before(), 1..4u8).prop_map(|(claim_before, lines)| Step::Say { claim_before, lines }),
+        1 => (claim_before(), 0..9u64).prop_map(|(claim_before, done)| Step::Progress { claim_before, done }),
         7 => (prop_oneof![3 => Just(100), 1 => 1..3usize], any::<bool>())
             .prop_map(|(limit, settles)| Step::Wake { limit, settles }),
         9 => (prop::collection::vec(0..24usize, 1..4), prop::sample::select(steers))

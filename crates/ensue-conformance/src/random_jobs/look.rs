@@ -4,9 +4,10 @@ use super::carry_out::{SeenRule, Side, rule_as_seen};
 use crate::meaning::Meaning;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::notices::JOB_DEAD;
-use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Server};
+use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Progress, Server};
 use ensue_core::retention::Bounds;
 use ensue_core::store::Read;
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{Filter, Seq, StoreError, Timestamp};
 use uuid::Uuid;
 
@@ -78,6 +79,8 @@ pub(super) struct Seen {
     dead: Vec<String>,
     predecessors: Vec<Option<usize>>,
     lines: Vec<Vec<JobLine>>,
+    progress: Vec<Option<Progress>>,
+    tasks: Vec<Option<usize>>,
 }
 
 impl Side {
@@ -111,6 +114,8 @@ impl Side {
             dead: Vec::new(),
             predecessors: Vec::new(),
             lines: Vec::new(),
+            progress: Vec::new(),
+            tasks: Vec::new(),
         };
         for version in self.versions.iter().rev().take(2) {
             let mut awaited: Vec<Uuid> =
@@ -139,6 +144,17 @@ impl Side {
             seen.predecessors.push(before.and_then(|before| self.nth(before.id)));
             seen.lines.push(self.store.job_lines(job.id, 0, 1_000).await?);
         }
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        seen.progress = self.store.progress(&ids).await?;
+        let query = TaskQuery {
+            source: "s".into(),
+            collection: None,
+            states: Vec::new(),
+            from: Timestamp::UNIX_EPOCH,
+            to: Timestamp::MAX,
+            after: None,
+        };
+        seen.tasks = self.store.tasks(query, 1_000).await?.iter().map(|task| self.nth(task.id)).collect();
         let query = |job: &Job| JobQuery {
             states: vec![job.state],
             handler: Some(job.handler.clone()),

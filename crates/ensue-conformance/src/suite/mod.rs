@@ -19,6 +19,7 @@ pub mod jobs_rules;
 pub mod jobs_send;
 pub mod jobs_settle;
 pub mod jobs_steer;
+pub mod jobs_tasks;
 pub mod jobs_time;
 pub mod keys;
 pub mod poison;
@@ -383,6 +384,12 @@ macro_rules! each_behaviour {
                 purging_by_count_keeps_the_youngest
                 purging_never_takes_what_is_live_or_holds_a_lane
             }
+            jobs_tasks {
+                tasks_come_by_time_of_their_source
+                tasks_are_found_by_their_states
+                a_page_of_tasks_is_bounded_in_bytes
+                progress_is_kept_under_the_fence
+            }
             jobs_concurrency {
                 each_job_is_taken_once
                 one_unique_key_from_many_is_one_job
@@ -604,6 +611,7 @@ mod tests {
             ("jobs_rules", include_str!("jobs_rules.rs")),
             ("jobs_read", include_str!("jobs_read.rs")),
             ("jobs_purge", include_str!("jobs_purge.rs")),
+            ("jobs_tasks", include_str!("jobs_tasks.rs")),
             ("jobs_concurrency", include_str!("jobs_concurrency.rs")),
         ];
         let names = |(group, text): &(&str, &str)| -> Vec<String> {

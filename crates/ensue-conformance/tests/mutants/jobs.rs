@@ -6,10 +6,11 @@ use super::{Fault, Mutant};
 use async_trait::async_trait;
 use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Job, JobChange, JobCount, JobEnd, JobId, JobLine, JobPage, JobQuery, JobRenewed,
-    JobSettled, JobState, Jobs, NewJob, Server, Steer, Steered, Woken, notices,
+    JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::positions::Member;
 use ensue_core::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{EventId, GroupName, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -191,6 +192,25 @@ impl Jobs for Mutant {
 
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
         self.inner.say(held, lines).await
+    }
+
+    async fn report(&self, mut held: Held, progress: Progress) -> Result<bool, StoreError> {
+        if let (Fault::ReportsUnderAnyFence, Some(job)) = (self.fault, self.inner.job(held.id).await?) {
+            held.fence = job.fence;
+        }
+        self.inner.report(held, progress).await
+    }
+
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError> {
+        self.inner.progress(ids).await
+    }
+
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
+        let mut tasks = self.inner.tasks(query, limit).await?;
+        if self.fault == Fault::ListsTasksAsTheyWereSent {
+            tasks.sort_by_key(|job| job.id.number());
+        }
+        Ok(tasks)
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {

@@ -76,6 +76,8 @@ enum Fault {
     TakesWhatWasRenewed,
     TellsOfNoDeath,
     TellsOfTheCancelled,
+    ReportsUnderAnyFence,
+    ListsTasksAsTheyWereSent,
 }
 
 struct Mutant {
@@ -149,7 +151,7 @@ const POSITIONS_FAULTS: [Fault; 25] = [
     Fault::CountsNoDefinitions,
 ];
 
-const JOBS_FAULTS: [Fault; 25] = [
+const JOBS_FAULTS: [Fault; 27] = [
     Fault::SettlesUnderAnyFence,
     Fault::FinishesWhatIsCancelled,
     Fault::PublishesWithoutTheJob,
@@ -175,6 +177,8 @@ const JOBS_FAULTS: [Fault; 25] = [
     Fault::TakesWhatWasRenewed,
     Fault::TellsOfNoDeath,
     Fault::TellsOfTheCancelled,
+    Fault::ReportsUnderAnyFence,
+    Fault::ListsTasksAsTheyWereSent,
 ];
 
 /// Most are found within a few hundred; one that needs nearly all of them needs a better comparison.

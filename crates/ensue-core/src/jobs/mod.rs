@@ -12,16 +12,19 @@
 //! | Which events does Ensue itself publish? | [`notices`] |
 //! | How long may a worker elsewhere hold a job? | [`patience`] |
 //! | Where does a job stand for whoever looks? | [`seen()`] |
+//! | How far is one that runs? | [`progress`] |
 
 pub mod job;
 pub mod lane;
 pub mod lifecycle;
 pub mod notices;
 pub mod patience;
+pub mod progress;
 mod seen;
 
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};
 pub use lifecycle::{Input, JobEnd, JobState};
+pub use progress::Progress;
 pub use seen::seen;
 
 use crate::error::StoreError;
@@ -29,6 +32,7 @@ use crate::event::{Appended, Entry};
 use crate::json::Json;
 use crate::key::{GroupName, ObjectKey};
 use crate::positions::Fence;
+use crate::tasks::TaskQuery;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
@@ -257,6 +261,16 @@ pub trait Jobs: Send + Sync + 'static {
     /// Writes what a running job says; false if it is somebody else's, or over. Of all that a job says the first
     /// [`job::JOB_LINES_MAX`] lines are kept.
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError>;
+
+    /// Writes how far a running job is, instead of what was said before; false if it is somebody else's, or over.
+    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError>;
+
+    /// How far each of these jobs is, or was when it ended; none for one that has not said so, or is not there.
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError>;
+
+    /// Tasks by the time at which they were made, then by number: at most `limit` of them, and
+    /// [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX) bytes of payload (but always one task). Looks at nothing else.
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError>;
 
     /// Lets jobs go on whose time has come, the earliest first, and finds those whose lease has passed: at most `limit` of
     /// each.

@@ -40,6 +40,8 @@ All keys of the file, each of them optional:
       - { name: invoice, command: [./invoice.sh], timeout: 30s }
       - { name: tell, webhook: https://example.com/hook, mode: sync }
       - { name: remote, pull: true }    # claimed over HTTP by workers elsewhere; docs/jobs.md
+  sources:                              # docs/tasks.md
+    github: { collections: [{ name: issues, command: [./sync.sh] }] }
   workers: 16                           # how many jobs run at once
   webhooks: { allow_private: [10.1.2.3], ca_file: ca.pem }   # authorities beside the system's
   history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
@@ -86,6 +88,7 @@ async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Resul
     // Bound to a log in memory, as a server would to its own: the same mistakes are found.
     let bus = Ensue::memory().await?;
     settings.executors().bind(&bus, &settings.handlers)?;
+    bus.set_collections(settings.executors().collections(&settings.collections)?).await?;
     bus.close().await;
     Ok(settings)
 }
@@ -108,6 +111,7 @@ fn merged(settings: &Settings) -> Value {
             "drain_max": SignedDuration::try_from(settings.drain_max).map(|span| Span(span).to_string()).ok(),
             "workers": settings.workers,
             "handlers": settings.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>(),
+            "collections": settings.collections.iter().map(|one| one.collection.dotted()).collect::<Vec<_>>(),
             "history": {
                 "count": settings.history.count,
                 "age": Span(settings.history.age).to_string(),
@@ -167,9 +171,13 @@ fn table(settings: &Settings) -> String {
         .handlers
         .iter()
         .map(|handler| ("runs", format!("{}: {}", handler.key, handler.runs.shown()), handler.place.clone()));
+    let tasks = settings
+        .collections
+        .iter()
+        .map(|one| ("tasks", format!("{}: {}", one.collection.dotted(), one.runs.shown()), one.place.clone()));
     let hold_by = by(said_by.retention_hold_max, "--retention-hold-max", "ENSUE_RETENTION_HOLD_MAX");
     let holds = settings.retention.forgets().then(|| ("holds", settings.holds(), hold_by));
-    let rows = rows.into_iter().chain(holds).chain(runs);
+    let rows = rows.into_iter().chain(holds).chain(runs).chain(tasks);
     lines.extend(rows.map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
     lines.extend(settings.warnings().into_iter().map(|warning| format!("  warning: {warning}")));
     lines.join("\n")

@@ -233,6 +233,9 @@ fn tell(job: &str, how: OutputArgs) -> anyhow::Result<()> {
     for name in ["unique_key", "not_before", "enqueued_at", "started_at", "locked_at", "finished_at", "worker"] {
         pairs.push((name, shown(&fields[name])));
     }
+    if !fields["progress"].is_null() {
+        pairs.push(("progress", super::task_ask::progress(&fields)));
+    }
     if let Some(event) = fields["event"].as_object() {
         pairs.push(("event", format!("{} {}", shown(&event["seq"]), shown(&event["topic"]))));
     }

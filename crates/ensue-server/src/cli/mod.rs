@@ -16,6 +16,7 @@
 //! | How is a handler shown, defined and deleted? | `handler_define.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
+//! | How is a collection brought up to date, and what became of its tasks? | `task.rs`, `task_ask.rs` |
 //! | How is something paused, blocked and let go on? | `rule.rs` |
 //! | Why is this not running? | `explain.rs` |
 //! | How is work done without a server? | `work.rs` |
@@ -56,6 +57,8 @@ mod settings;
 mod sse;
 mod tail;
 mod target;
+mod task;
+mod task_ask;
 mod variables;
 mod verify;
 mod wire;
@@ -128,6 +131,9 @@ enum Command {
     /// Look after jobs: work that is sent straight to a handler
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Look after tasks: collections of sources that are brought up to date
+    #[command(subcommand)]
+    Task(task::TaskCommand),
     /// List what is paused and blocked
     #[command(subcommand)]
     Rule(rule::RuleCommand),
@@ -168,6 +174,7 @@ impl Command {
             | Command::Handler(_)
             | Command::Emit(_)
             | Command::Job(_)
+            | Command::Task(_)
             | Command::Rule(_)
             | Command::Pause(_)
             | Command::Resume(_)
@@ -193,6 +200,7 @@ impl Command {
             Command::Handler(command) => handler::run(command).await,
             Command::Emit(args) => emit::run(args).await,
             Command::Job(command) => job::run(command).await,
+            Command::Task(command) => task::run(command).await,
             Command::Rule(command) => rule::run(command).await,
             Command::Pause(args) => rule::set(args, RuleKind::Pause).await,
             Command::Resume(args) => rule::lift(args, RuleKind::Pause).await,

@@ -239,6 +239,12 @@ impl Remote {
         wire::json(&self.change(request).await?.1)
     }
 
+    /// Posts nothing but a query, and answers with what the server says to it, and how.
+    pub async fn post_query(&self, segments: &[&str], query: &[(&str, String)]) -> anyhow::Result<(StatusCode, Value)> {
+        let (status, text) = self.change(self.request(Method::POST, segments, query)).await?;
+        Ok((status, wire::json(&text)?))
+    }
+
     /// Posts a body that is written as it is, and answers with what the server says to it.
     pub async fn send_json(&self, segments: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let request = self.request(Method::POST, segments, &[]);

@@ -67,7 +67,7 @@ impl Ended {
 /// Carries out `ensue work`.
 pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let settings = args.settings.resolve()?;
-    if settings.handlers.is_empty() {
+    if settings.handlers.is_empty() && settings.collections.is_empty() {
         bail!("there is no handler to run: write one into the config file (`ensue config check --help` shows how)");
     }
     let mut signals = Signals::install()?;
@@ -75,6 +75,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let tally = Arc::new(args.max_events.map_or_else(Tally::default, Tally::at_most));
     let executors = settings.executors().with_tally(tally.clone());
     executors.bind(&bus, &settings.handlers)?;
+    bus.set_collections(executors.collections(&settings.collections)?).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
     let drained = async {

@@ -3,6 +3,7 @@
 //! A mistake is answered with the file, the line and the field; nothing is guessed and nothing unknown is passed over.
 
 use super::handlers::{HandlersSection, HistorySection, WebhooksSection};
+use super::sources::SourcesSection;
 use super::units::{Size, Span};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
@@ -26,6 +27,8 @@ pub struct ConfigFile {
     pub retention: Option<RetentionSection>,
     /// What follows from which events.
     pub handlers: Option<HandlersSection>,
+    /// What is brought up to date, one task at a time.
+    pub sources: Option<SourcesSection>,
     /// What to keep of what became of deliveries.
     pub history: Option<HistorySection>,
     /// Where webhooks may be sent.

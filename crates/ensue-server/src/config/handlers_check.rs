@@ -215,21 +215,11 @@ impl Place<'_> {
             return self.pull(pull, fields);
         }
         match (&fields.command, &fields.webhook) {
-            (Some(command), None) if command.value.first().is_none_or(String::is_empty) => {
-                let reason = "names no program: write a list such as [python3, index.py]";
-                Err(self.refuse(command, Some("command"), reason))
+            (Some(command), None) => {
+                command_of(&command.value).map_err(|reason| self.refuse(command, Some("command"), reason))
             }
-            (Some(command), None) => match command.value.iter().any(|word| word.contains('\0')) {
-                true => Err(self.refuse(command, Some("command"), "has a character that no program can be given: \\0")),
-                false => Ok(Runs::Command(command.value.clone())),
-            },
             (None, Some(webhook)) => {
-                let wrong = |reason: String| self.refuse(webhook, Some("webhook"), reason);
-                let url = Url::parse(&webhook.value).map_err(|error| {
-                    wrong(format!("is no URL ({error}): write one such as https://example.com/hook"))
-                })?;
-                check_url(&url, guard).map_err(wrong)?;
-                Ok(Runs::Webhook(url))
+                webhook_of(&webhook.value, guard).map_err(|reason| self.refuse(webhook, Some("webhook"), reason))
             }
             (None, None) => {
                 let reason =
@@ -270,6 +260,25 @@ impl Place<'_> {
     fn retry(&self, given: &Spanned<RetryFields>) -> anyhow::Result<Retry> {
         retry_of(&given.value).map_err(|reason| self.refuse(given, Some("retry"), reason))
     }
+}
+
+/// A program and its arguments, or why that cannot be.
+pub fn command_of(command: &[String]) -> Result<Runs, String> {
+    if command.first().is_none_or(String::is_empty) {
+        return Err("names no program: write a list such as [python3, index.py]".into());
+    }
+    match command.iter().any(|word| word.contains('\0')) {
+        true => Err("has a character that no program can be given: \\0".into()),
+        false => Ok(Runs::Command(command.to_vec())),
+    }
+}
+
+/// A URL to post to, or why that cannot be.
+pub fn webhook_of(url: &str, guard: &Guard) -> Result<Runs, String> {
+    let url =
+        Url::parse(url).map_err(|error| format!("is no URL ({error}): write one such as https://example.com/hook"))?;
+    check_url(&url, guard)?;
+    Ok(Runs::Webhook(url))
 }
 
 /// A condition and its params; a refusal names the one that cannot be.

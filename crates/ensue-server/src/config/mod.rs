@@ -8,6 +8,7 @@
 //! |---|---|
 //! | What does the config file say? | `file.rs` |
 //! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
+//! | What does it say about sources and their collections, and can that be? | `sources.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
@@ -16,11 +17,13 @@ pub mod file;
 pub mod handlers;
 pub mod handlers_check;
 pub mod listen;
+pub mod sources;
 pub mod tokens;
 pub mod units;
 
 use crate::config::file::ConfigFile;
 use crate::config::handlers_check::HandlerConfig;
+use crate::config::sources::CollectionConfig;
 use crate::config::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use crate::config::units::{Size, Span};
 use crate::executors::{Authorities, Executors, Guard};
@@ -98,6 +101,8 @@ pub struct Settings {
     pub retention: Retention,
     /// What follows from which events.
     pub handlers: Vec<HandlerConfig>,
+    /// What is brought up to date, one task at a time.
+    pub collections: Vec<CollectionConfig>,
     /// Where webhooks may be sent.
     pub guard: Guard,
     /// Whom webhooks trust beside the system's authorities.
@@ -223,6 +228,10 @@ impl Settings {
             (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
         };
+        let collections = match (config.sources, &file) {
+            (Some(section), Some(file)) => sources::check(section, file, &guard, &handlers)?,
+            (Some(_) | None, _) => Vec::new(),
+        };
         let workers_place = match (given.workers, &config.workers, &file) {
             (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
             (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),
@@ -241,6 +250,7 @@ impl Settings {
         Ok(Self {
             store,
             handlers,
+            collections,
             guard,
             authorities,
             history,

@@ -8,6 +8,8 @@ use super::output::Output;
 use super::process_group::ProcessGroup;
 use super::starter;
 use crate::http::shapes::EventShape;
+use ensue::jobs::JobId;
+use ensue::tasks::Collection;
 use ensue::{Context, Event, HandlerError, Level, Outcome};
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -31,6 +33,8 @@ pub const VARIABLES: [&str; 7] = [
     "ENSUE_FENCE",
     "ENSUE_HANDLER",
 ];
+/// What a program is told about its task, beside these.
+pub const TASK_VARIABLES: [&str; 3] = ["ENSUE_TASK_ID", "ENSUE_SOURCE", "ENSUE_COLLECTION"];
 /// Settings of this server that hold secrets, and are none of a program's business.
 const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
 
@@ -38,6 +42,8 @@ const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
 #[derive(Debug)]
 pub(super) struct Program {
     command: Vec<String>,
+    /// What it brings up to date, if that is what it is for.
+    collection: Option<Collection>,
     /// How long it may go on when this process stops, and how long it may take to end after that.
     stop_after: Duration,
     stop_max: Duration,
@@ -48,13 +54,19 @@ pub(super) struct Program {
 enum Asked {
     TimedOut(Duration),
     Stopping,
+    CalledOff,
 }
 
 impl Program {
     /// When the process stops, it has `drain_max` in all.
     pub fn new(command: &[String], drain_max: Duration) -> Self {
         let margin = (drain_max / 4).min(END_MAX + LAST_WORDS_MAX);
-        Self { command: command.to_vec(), stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
+        Self { command: command.to_vec(), collection: None, stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
+    }
+
+    /// The same, to bring a collection up to date.
+    pub fn for_tasks_of(self, collection: &Collection) -> Self {
+        Self { collection: Some(collection.clone()), ..self }
     }
 
     /// Runs it for one event.
@@ -83,7 +95,7 @@ impl Program {
             Err(asked) => {
                 group.terminate();
                 let end_max = match asked {
-                    Asked::TimedOut(_) => END_MAX,
+                    Asked::TimedOut(_) | Asked::CalledOff => END_MAX,
                     Asked::Stopping => self.stop_max,
                 };
                 let status = match until(&mut child, talk.as_mut(), &mut talks, tokio::time::sleep(end_max)).await {
@@ -101,7 +113,6 @@ impl Program {
         if talks {
             let _rest_or_late = tokio::time::timeout(LAST_WORDS_MAX, talk).await;
         }
-        output.end();
         judge(status?, asked, &output)
     }
 
@@ -125,6 +136,11 @@ impl Program {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(collection) = &self.collection {
+            let task = collection.task_id(JobId(event.id.0));
+            let values = [&task, collection.source(), collection.name()];
+            command.envs(TASK_VARIABLES.into_iter().zip(values));
+        }
         for name in SECRET_VARIABLES {
             command.env_remove(name);
         }
@@ -144,6 +160,9 @@ impl Program {
         };
         let stopping = async {
             cx.cancelled().await;
+            if cx.is_called_off() {
+                return Asked::CalledOff;
+            }
             tokio::time::sleep(self.stop_after).await;
             Asked::Stopping
         };
@@ -183,6 +202,8 @@ fn judge(status: ExitStatus, asked: Option<Asked>, output: &Output<'_>) -> Resul
         (Some(Asked::TimedOut(timeout)), ..) => {
             failed(format!("it took longer than its timeout of {timeout:?} and was ended"))
         }
+        // However it ended: it was told to.
+        (Some(Asked::CalledOff), ..) => Ok(Outcome::Cancel("it was called off and its program was ended".into())),
         (_, true, ..) => Ok(Outcome::Done),
         // Nothing is wrong with it: it is run again by whoever comes next.
         (Some(Asked::Stopping), false, ..) => Ok(Outcome::Snooze(Duration::ZERO)),

@@ -18,14 +18,16 @@ mod tally;
 mod webhook;
 
 pub use authorities::Authorities;
-pub use command::VARIABLES;
+pub use command::{TASK_VARIABLES, VARIABLES};
 pub use guard::Guard;
 pub use tally::Tally;
 pub use webhook::check_url;
 
 use crate::config::handlers_check::{HandlerConfig, Runs};
+use crate::config::sources::CollectionConfig;
 use anyhow::anyhow;
 use command::Program;
+use ensue::tasks::CollectionHandler;
 use ensue::{Context, Ensue, Error, Event, HandlerBuilder, HandlerError, Outcome};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +93,40 @@ impl Executors {
                 builder.handle(run).map_err(wrong)
             }
         }
+    }
+}
+
+impl Executors {
+    /// What brings the collections of a config file up to date.
+    pub fn collections(&self, configs: &[CollectionConfig]) -> anyhow::Result<Vec<CollectionHandler>> {
+        configs.iter().map(|config| self.collection(config)).collect()
+    }
+
+    fn collection(&self, config: &CollectionConfig) -> anyhow::Result<CollectionHandler> {
+        let (collection, tally) = (&config.collection, self.tally.clone());
+        let (source, name, options) = (collection.source(), collection.name(), config.options.clone());
+        let made = match &config.runs {
+            Runs::Command(command) => {
+                let program = Arc::new(Program::new(command, self.drain_max).for_tasks_of(collection));
+                CollectionHandler::new(source, name, options, move |event: Event, cx: Context| {
+                    let (program, tally) = (program.clone(), tally.clone());
+                    async move { counted(&tally, &cx, program.run(event, &cx)).await }
+                })
+            }
+            Runs::Webhook(url) => {
+                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities);
+                let webhook = Arc::new(webhook.map_err(|reason| config.refusal("webhook", &reason))?);
+                CollectionHandler::new(source, name, options, move |event: Event, cx: Context| {
+                    let (webhook, tally) = (webhook.clone(), tally.clone());
+                    async move { counted(&tally, &cx, webhook.run(event, &cx)).await }
+                })
+            }
+            Runs::CompiledIn(_) | Runs::Pull => {
+                return Err(config.refusal("command", "is missing: only a program or a webhook can run a task"));
+            }
+        };
+        let made = made.map_err(|invalid| config.refusal(&invalid.field, &invalid.reason))?;
+        Ok(made.retry(config.retry.clone()))
     }
 }
 

@@ -1,18 +1,18 @@
 //! What does a program say?
 //!
 //! Lines of stdout and stderr become the log of the attempt. A program may say more than anybody wants to keep: lines are
-//! cut, what is kept is bounded, and the rest is read and thrown away, so that the program can go on.
+//! cut, the attempt keeps a bounded part of them, and the rest is read and thrown away, so that the program can go on. A line
+//! of stdout that says how far the program is does that, and is none of the log.
 
+use ensue::jobs::Progress;
 use ensue::positions::delivery::LINE_BYTES_MAX;
-use ensue::{Context, Level};
+use ensue::{Context, Level, Timestamp};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much of a line is kept; the note that it was cut has room behind it.
 const LINE_KEPT_MAX: usize = LINE_BYTES_MAX - 64;
-/// How many bytes of all lines of an attempt are kept.
-const BYTES_KEPT_MAX: usize = 1 << 20;
 /// How many of the last lines of stderr are told with a failure, and how much of each.
 const LAST_LINES: usize = 5;
 const LAST_LINE_BYTES: usize = 400;
@@ -25,8 +25,6 @@ pub(super) struct Output<'a> {
 
 #[derive(Default)]
 struct Said {
-    bytes: usize,
-    dropped_lines: u64,
     last_errors: VecDeque<String>,
 }
 
@@ -58,28 +56,19 @@ impl<'a> Output<'a> {
 
     fn say(&self, line: Line, level: Level) {
         let text = line.into_text();
-        let mut said = self.said();
+        if level == Level::Info
+            && let Some(progress) = Progress::of_line(&text, Timestamp::now())
+        {
+            return self.cx.set_progress(progress);
+        }
         if level == Level::Error {
+            let mut said = self.said();
             if said.last_errors.len() == LAST_LINES {
                 said.last_errors.pop_front();
             }
             said.last_errors.push_back(start_of(&text, LAST_LINE_BYTES).to_owned());
         }
-        if said.bytes + text.len() > BYTES_KEPT_MAX {
-            said.dropped_lines += 1;
-            return;
-        }
-        said.bytes += text.len();
         self.cx.log_at(level, text);
-    }
-
-    /// Nothing more will be said; says so if something was not kept.
-    pub fn end(&self) {
-        let dropped = self.said().dropped_lines;
-        if dropped > 0 {
-            let message = format!("{dropped} more lines were dropped: {BYTES_KEPT_MAX} bytes of an attempt are kept");
-            self.cx.log_at(Level::Warn, message);
-        }
     }
 
     /// The last lines of stderr, to be put behind an error.

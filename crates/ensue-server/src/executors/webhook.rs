@@ -73,10 +73,23 @@ impl Webhook {
             judge(response).await
         };
         let timeout = cx.timeout().unwrap_or(TIMEOUT);
-        tokio::time::timeout(timeout, attempt).await.unwrap_or_else(|_| {
-            let error = format!("the receiver took longer than the timeout of {timeout:?}");
-            Err(HandlerError::failed(error))
-        })
+        tokio::select! {
+            answer = tokio::time::timeout(timeout, attempt) => answer.unwrap_or_else(|_| {
+                let error = format!("the receiver took longer than the timeout of {timeout:?}");
+                Err(HandlerError::failed(error))
+            }),
+            () = called_off(cx) => {
+                Ok(Outcome::Cancel("it was called off, and its request was given up; the receiver may have done it".into()))
+            }
+        }
+    }
+}
+
+/// Comes back when somebody has called the job off; when the process stops, what is under way may come to its end.
+async fn called_off(cx: &Context) {
+    cx.cancelled().await;
+    if !cx.is_called_off() {
+        std::future::pending::<()>().await;
     }
 }
 

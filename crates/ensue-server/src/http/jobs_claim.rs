@@ -5,7 +5,7 @@ use super::fields_body::{BodyFields, FieldsBody};
 use super::groups::Segment;
 use super::jobs::{job_id, no_job};
 use super::jobs_body;
-use super::jobs_requests::{ClaimShape, CompleteShape, FailShape, RenewShape, SayShape, SnoozeShape};
+use super::jobs_requests::{ClaimShape, CompleteShape, FailShape, RenewShape, ReportShape, SayShape, SnoozeShape};
 use super::jobs_shapes::{ClaimedJobsShape, ClaimedShape, JobShape, RenewedShape};
 use super::problem::{Kind, Problem};
 use super::query::NoQuery;
@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
-use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, SeenJob};
+use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, Progress, SeenJob};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(super) async fn claim(State(app): State<Arc<App>>, _: NoQuery, request: Requ
     };
     let seen = |ClaimedJob { job, claim }| {
         let state = job.state;
-        (SeenJob { job, state, held_by: None }, claim)
+        (SeenJob { job, state, held_by: None, progress: None }, claim)
     };
     let seen: Vec<(SeenJob, ClaimToken)> = claimed.into_iter().map(seen).collect();
     let jobs = seen.iter().map(|(job, claim)| ClaimedShape::of(job, *claim)).collect();
@@ -302,6 +302,44 @@ pub(super) async fn snooze(
         return Err(Problem::invalid("for_ms", "is missing; say after how many milliseconds it is to run again"));
     };
     settle(&app, id, claim, JobOutcome::Snoozed(wait)).await
+}
+
+/// Says how far a job is
+///
+/// Instead of what was said before; shown with the job, also when it is over. `total` and `unit` may be left out.
+#[utoipa::path(
+    post,
+    path = "/v1/jobs/{id}/progress",
+    operation_id = "report_job",
+    tag = "jobs",
+    params(("id" = String, Path, description = "The job's id")),
+    request_body = ReportShape,
+    responses(
+        (status = 200, description = "On disk", body = super::shapes::StatusShape),
+        NotFound,
+        Conflict,
+        BodyProblems,
+    )
+)]
+pub(super) async fn progress(
+    State(app): State<Arc<App>>,
+    path: Segment,
+    _: NoQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Under { id, body } = under(&app, path, request, &["claim", "done", "total", "unit"]).await?;
+    let fields = body.fields()?;
+    let claim = claim_of(id, &fields)?;
+    let Some(done) = fields.number("done")? else {
+        return Err(Problem::invalid("done", "is missing; say how much is done, as a whole number"));
+    };
+    let (total, unit) = (fields.number("total")?, fields.text("unit")?);
+    let progress = Progress { done, total, unit, at: ensue::Timestamp::now() };
+    progress.check()?;
+    match app.bus.report_under_claim(claim, progress).await {
+        Ok(()) => Ok(shapes::json(StatusCode::OK, &shapes::StatusShape { status: "ok" })),
+        Err(error) => Err(refused(&app, id, error).await),
+    }
 }
 
 /// Keeps what a worker says about a job

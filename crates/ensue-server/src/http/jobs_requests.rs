@@ -136,6 +136,22 @@ pub(super) struct SnoozeShape {
     for_ms: u64,
 }
 
+/// How far a worker is with a job. Other fields are refused.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = ReportProgress)]
+pub(super) struct ReportShape {
+    claim: String,
+    /// So much is done.
+    #[schema(maximum = 9223372036854775807_u64)]
+    done: u64,
+    /// Of so much, if that is known.
+    #[schema(maximum = 9223372036854775807_u64)]
+    total: Option<u64>,
+    /// What is counted.
+    #[schema(example = "rows", max_length = 64)]
+    unit: Option<String>,
+}
+
 /// What a worker says about a job. Other fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = SayLines)]

@@ -1,5 +1,6 @@
 //! What do answers about jobs look like?
 
+use super::tasks_shapes::ProgressShape;
 use ensue::jobs::{Bulk, Cause, ClaimToken, Enqueued, JobError, JobId, JobLine, SeenJob, SeenPage};
 use ensue::{EventId, Json, Seq, Timestamp};
 use serde::Serialize;
@@ -73,6 +74,9 @@ pub(crate) struct JobShape<'a> {
     redriven: bool,
     /// Was its worker told to stop?
     cancel_requested: bool,
+    /// How far it is, or was when it ended; null if it has not said so.
+    #[schema(required = true)]
+    progress: Option<ProgressShape<'a>>,
 }
 
 /// What went wrong in one attempt.
@@ -99,7 +103,7 @@ pub(crate) struct JobEventShape<'a> {
 }
 
 impl<'a> From<&'a SeenJob> for JobShape<'a> {
-    fn from(SeenJob { job, state, held_by }: &'a SeenJob) -> Self {
+    fn from(SeenJob { job, state, held_by, progress }: &'a SeenJob) -> Self {
         let error = |JobError { attempt, at, error }: &'a JobError| JobErrorShape { attempt: *attempt, at: *at, error };
         let event = |Cause { seq, prev, id, topic }: &'a Cause| JobEventShape {
             seq: *seq,
@@ -133,6 +137,7 @@ impl<'a> From<&'a SeenJob> for JobShape<'a> {
             result: job.result.as_ref(),
             redriven: job.redriven,
             cancel_requested: job.cancel_asked,
+            progress: progress.as_ref().map(ProgressShape::from),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | How does a group come and go, say what it wants, and read? | `groups.rs`, `groups_subscriptions.rs`, `groups_read.rs`; its answers in `groups_shapes.rs` |
 //! | How are jobs sent, found, called off and brought back? | `jobs.rs`, bodies in `jobs_body.rs` and `jobs_requests.rs`, answers in `jobs_shapes.rs` |
 //! | How does a worker in any language get jobs, and say what became of them? | `jobs_claim.rs`, and who listens `jobs_logs.rs` |
+//! | How is a collection brought up to date, and what became of its tasks? | `tasks.rs`, answers in `tasks_shapes.rs` |
 //! | How is something paused, blocked and let go on? | `rules.rs` |
 //! | Why is this not running? | `explain.rs` |
 //! | What does a body say that is an object of a few fields? | `fields_body.rs` |
@@ -60,6 +61,8 @@ pub(crate) mod shapes;
 mod stop;
 mod stream;
 mod system;
+mod tasks;
+pub(crate) mod tasks_shapes;
 mod text;
 mod tokens;
 
@@ -77,6 +80,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
 use ensue::Ensue;
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::{Kind, Problem, ProblemBody};
@@ -85,7 +89,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -215,6 +221,16 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs_claim::fail))
         .routes(routes!(jobs_claim::snooze))
         .routes(routes!(jobs_claim::log))
+        .routes(routes!(jobs_claim::progress))
+        .routes(routes!(tasks::create, tasks::list))
+        .routes(routes!(tasks::show))
+        .routes(routes!(tasks::logs))
+        .routes(routes!(tasks::cancel))
+        // With a slash at the end, too.
+        .route("/tasks/", get(tasks::list).post(tasks::create))
+        .route("/tasks/{id}/", get(tasks::show))
+        .route("/tasks/{id}/logs/", get(tasks::logs))
+        .route("/tasks/{id}/cancel/", post(tasks::cancel))
         .routes(routes!(rules::list))
         .routes(routes!(rules::set, rules::lift))
         .routes(routes!(explain::explain))
@@ -247,6 +263,8 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
     let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     let components = base.components.get_or_insert_default();
     components.add_security_scheme("token", scheme);
+    let admin = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new(tokens::ADMIN_HEADER)));
+    components.add_security_scheme("admin_token", admin);
     responses::describe(components);
     base.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
     *description = base;

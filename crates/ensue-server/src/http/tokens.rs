@@ -25,6 +25,9 @@ pub struct Tokens {
 #[derive(Debug, Clone)]
 pub(super) struct Author(pub Arc<str>);
 
+/// The other header for a token, on the paths of tasks.
+pub(super) const ADMIN_HEADER: &str = "x-admin-token";
+
 /// Who asks where no token is needed.
 pub(super) const LOCAL: &str = "local";
 
@@ -72,7 +75,7 @@ impl fmt::Debug for Tokens {
 
 /// Lets a request through if it carries a token, or if none is needed.
 pub(super) async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
-    match judge(&tokens, request.headers()) {
+    match judge(&tokens, request.uri().path(), request.headers()) {
         Ok(author) => {
             if let Some(author) = author {
                 request.extensions_mut().insert(author);
@@ -88,10 +91,20 @@ pub(super) async fn check(State(tokens): State<Tokens>, mut request: Request, ne
 }
 
 /// Who asks; nobody in particular where no token is needed.
-fn judge(tokens: &Tokens, headers: &HeaderMap) -> Result<Option<Author>, (Problem, &'static str)> {
+fn judge(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Option<Author>, (Problem, &'static str)> {
     let refusal = |reason: &str| Problem::field(Kind::Unauthorized, "authorization", reason);
     if tokens.is_empty() {
         return Ok(None);
+    }
+    let is_of_tasks = path == "/tasks" || path.starts_with("/tasks/");
+    if let Some(value) =
+        headers.get(ADMIN_HEADER).filter(|_| is_of_tasks && !headers.contains_key(header::AUTHORIZATION))
+    {
+        return tokens.admit(value.as_bytes().trim_ascii()).map(Some).ok_or_else(|| {
+            let reason = "is no token of this server; send one that it was started with";
+            let problem = Problem::field(Kind::Unauthorized, ADMIN_HEADER, reason);
+            (problem, "Bearer realm=\"ensue\", error=\"invalid_token\"")
+        });
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         let reason = "is missing; send the header `Authorization: Bearer TOKEN` with a token of this server";
@@ -114,7 +127,7 @@ mod tests {
 
     fn admitted(tokens: &Tokens, value: &str) -> bool {
         let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
-        judge(tokens, &headers).is_ok()
+        judge(tokens, "/v1/events", &headers).is_ok()
     }
 
     #[test]
@@ -128,8 +141,31 @@ mod tests {
         {
             assert!(!admitted(&tokens, bad), "{bad}");
         }
-        assert!(judge(&tokens, &HeaderMap::new()).is_err());
-        assert!(judge(&Tokens::default(), &HeaderMap::new()).is_ok());
+        assert!(judge(&tokens, "/", &HeaderMap::new()).is_err());
+        assert!(judge(&Tokens::default(), "/", &HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn the_other_header_opens_the_paths_of_tasks_alone() {
+        let tokens = Tokens::of(["first"]);
+        let with = |value: &'static str| {
+            HeaderMap::from_iter([(ADMIN_HEADER.parse().unwrap(), HeaderValue::from_static(value))])
+        };
+        for (path, value, opens) in [
+            ("/tasks", "first", true),
+            ("/tasks/", "first", true),
+            ("/tasks/a_b_c/logs", "first", true),
+            ("/tasks", "second", false),
+            ("/tasks", "", false),
+            ("/tasksx", "first", false),
+            ("/v1/jobs", "first", false),
+        ] {
+            assert_eq!(judge(&tokens, path, &with(value)).is_ok(), opens, "{path} {value}");
+        }
+        // One that is wrong is not made good by the other.
+        let mut both = with("first");
+        both.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"));
+        assert!(judge(&tokens, "/tasks", &both).is_err());
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod serve;
 mod settings;
 mod support;
 mod tail;
+mod task;
 mod verify_and_doctor;

@@ -6,6 +6,7 @@ use crate::support::moody::{Mood, Moody};
 use ensue::positions::{
     Acquire, GroupKind, Lane, LaneChange, LaneKey, LaneState, Member, NewGroup, Settled, SlotChange, Start,
 };
+use ensue::tasks::{CollectionHandler, CollectionOptions};
 use ensue::{Ensue, GroupName, ObjectKey, StoreError};
 use ensue_server::{HttpOptions, Tokens};
 use jiff::SignedDuration;
@@ -19,6 +20,9 @@ async fn moody(tokens: Tokens) -> (Server, Arc<Mutex<Mood>>) {
     let memory = Ensue::open("sqlite::memory:").await.unwrap();
     let mood = Arc::new(Mutex::new(Mood::Well));
     let bus = Ensue::with_store(Moody::new(memory.store().clone(), mood.clone()));
+    let code = async |_: ensue::Event, _: ensue::Context| Ok::<_, ensue::HandlerError>(());
+    let collection = CollectionHandler::new("s", "c", CollectionOptions::default(), code).unwrap();
+    bus.set_collections(vec![collection]).await.unwrap();
     let options = HttpOptions { tokens, body_silence_max: Duration::from_millis(500), ..HttpOptions::default() };
     (Server::serve(bus, options).await, mood)
 }
@@ -45,8 +49,20 @@ fn described(description: &Value) -> BTreeSet<(String, String, u16)> {
     all
 }
 
+/// A path with its parameters filled in such that the request of this method succeeds.
+fn filled_for(method: &str, path: &str) -> String {
+    match (method, path) {
+        ("POST", "/tasks") => "/tasks?source=s&collection=c".into(),
+        (_, "/tasks") => "/tasks?source=s&start=2020-01-01T00:00:00Z&end=2999-01-01T00:00:00Z".into(),
+        (_, path) => filled(path),
+    }
+}
+
 /// A path with its parameters filled in such that the request succeeds.
 fn filled(path: &str) -> String {
+    if path.starts_with("/tasks/") {
+        return path.replace("{id}", &format!("s_c_{NO_ID}"));
+    }
     if path == "/v1/objects" {
         return "/v1/objects?held=true".into();
     }
@@ -79,6 +95,7 @@ fn fitting(path: &str) -> &'static [u8] {
         "/v1/jobs/bulk" => br#"{"action":"retry","filter":{"handler":"h"}}"#,
         "/v1/jobs/{id}/fail" => br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","error":"x"}"#,
         "/v1/jobs/{id}/snooze" => br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","for_ms":1}"#,
+        "/v1/jobs/{id}/progress" => br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","done":1}"#,
         "/v1/jobs/{id}/log" => {
             br#"{"claim":"claim-1-0190a5a0-0000-7000-8000-000000000001","lines":[{"message":"x"}]}"#
         }
@@ -87,7 +104,7 @@ fn fitting(path: &str) -> &'static [u8] {
         }
         path if path.starts_with("/v1/rules") || path.starts_with("/v1/jobs") => b"{}",
         path if path.starts_with("/v1/groups/{group}") => b"{}",
-        path if path.ends_with("/retry") || path.ends_with("/skip") => b"{}",
+        path if path.ends_with("/retry") || path.ends_with("/skip") || path.starts_with("/tasks") => b"{}",
         _ => br#"{"topic":"a"}"#,
     }
 }
@@ -261,9 +278,10 @@ async fn every_described_status_happens_and_no_other() {
     }
     groups_answer(&server, &mut seen).await;
     crate::openapi_jobs::answer(&server, &mut seen).await;
+    crate::openapi_tasks::answer(&server, &mut seen).await;
     handlers_answer(&server, &mut seen).await;
     for (method, path, status) in &described {
-        let target = filled(path);
+        let target = filled_for(method, path);
         let answer = match status {
             // A body that is announced and does not come.
             408 => {
@@ -294,7 +312,7 @@ async fn every_described_status_happens_and_no_other() {
         for fault in &faults {
             let headers = if fault.is_some() { &kind[..] } else { &[] };
             *mood.lock().unwrap() = fault.clone().map_or(Mood::Well, Mood::Fails);
-            let status = server.request(method, &filled(path), headers, fitting(path)).await.status;
+            let status = server.request(method, &filled_for(method, path), headers, fitting(path)).await.status;
             seen.insert((method.to_string(), path.to_string(), status));
         }
     }

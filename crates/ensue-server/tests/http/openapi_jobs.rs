@@ -45,6 +45,7 @@ pub async fn answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>)
     for (verb, more) in [
         ("renew", ""),
         ("log", r#","lines":[{"message":"x"}]"#),
+        ("progress", r#","done":1"#),
         ("snooze", r#","for_ms":0"#),
         ("complete", ""),
         ("fail", r#","error":"x""#),

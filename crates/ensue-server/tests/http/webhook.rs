@@ -1,11 +1,13 @@
 //! Webhooks: what is sent, what an answer means, and where nothing is sent to (S3, H18).
 
 use crate::handlers_support::{guarded, until};
+use crate::support::tasks::Tasks;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use ensue::{Ensue, NewEvent, Running, Seq, Standing, Timestamp, Verdict};
+use ensue_server::HttpOptions;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -214,4 +216,29 @@ async fn one_that_cannot_be_reached_is_a_failure_like_any_other() {
     let seq = flow.publish().await;
     let error = flow.becomes(seq, Standing::Held).await.error.unwrap();
     assert!(error.starts_with("127.0.0.1 could not be reached") && !error.contains("canary"), "{error}");
+}
+
+/// A collection may be brought up to date by a URL. What is called off is given up, whatever the receiver does.
+#[tokio::test]
+async fn a_task_may_be_a_webhook() {
+    let (good, silent) = (Receiver::default(), Receiver { is_silent: true, ..Receiver::default() });
+    let (one, other) = (good.clone().listen().await, silent.clone().listen().await);
+    let config = format!(
+        "sources:\n  s:\n    collections:\n    - {{ name: good, webhook: 'http://{one}/sync' }}\n    \
+         - {{ name: silent, webhook: 'http://{other}/' }}\n"
+    );
+    let (bus, folder) = (Ensue::memory().await.unwrap(), tempfile::tempdir().unwrap());
+    let tasks = Tasks::of_config(bus, HttpOptions::default(), folder, &config).await;
+    let (id, _) = tasks.run("good").await;
+    tasks.until(&id, "SUCCESS").await;
+    let (request, _, body) = good.got().remove(0);
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((request.as_str(), &body["topic"]), ("POST /sync", &"task.s.good".into()));
+    assert!(id.ends_with(body["id"].as_str().unwrap()), "{id}: {body}");
+    let (id, _) = tasks.run("silent").await;
+    until(async || (!silent.got().is_empty()).then_some(())).await;
+    assert_eq!(tasks.post(&format!("/tasks/{id}/cancel")).await.status, 200);
+    let task = tasks.until(&id, "CANCELED").await;
+    assert!(task["error"].as_str().unwrap().contains("its request was given up"), "{task}");
+    tasks.stop().await;
 }

@@ -26,6 +26,7 @@ const MIGRATIONS: &[&[&str]] = &[
     positions_sql::SERVING,
     jobs::sql::MIGRATION,
     definitions::MIGRATION,
+    jobs::tasks::MIGRATION,
 ];
 
 /// The log itself.

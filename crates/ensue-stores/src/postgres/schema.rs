@@ -5,6 +5,7 @@
 
 use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
+use super::jobs::tasks::TasksSql;
 use super::positions_sql::PositionsSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lane::DIED_WITH;
@@ -44,6 +45,7 @@ pub(super) struct Sql {
     pub positions: PositionsSql,
     pub jobs: JobsSql,
     pub definitions: DefinitionsSql,
+    pub tasks: TasksSql,
 }
 
 impl Sql {
@@ -79,6 +81,7 @@ impl Sql {
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),
             definitions: DefinitionsSql::of(schema),
+            tasks: TasksSql::of(schema),
         }
     }
 }

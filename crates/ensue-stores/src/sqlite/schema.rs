@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 7] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS];
+const MIGRATIONS: [&str; 8] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (
@@ -342,6 +342,18 @@ WHEN EXISTS (SELECT 1 FROM ensue_definitions WHERE group_number = OLD.number) BE
     DELETE FROM ensue_definitions WHERE group_number = OLD.number;
     UPDATE ensue_definitions_state SET version = version + 1;
 END;
+";
+
+/// Tasks are jobs of certain handlers, by the time at which they were made: no other job is in that index.
+const TASKS: &str = "
+CREATE INDEX ensue_jobs_tasks ON ensue_jobs (handler, enqueued_at, number) WHERE substr(handler, 1, 5) = 'task.';
+CREATE TABLE ensue_job_progress (
+    number INTEGER PRIMARY KEY,
+    done   INTEGER NOT NULL,
+    total  INTEGER,
+    unit   TEXT,
+    at     INTEGER NOT NULL
+) STRICT;
 ";
 
 /// Can the file be looked at as it is?

@@ -9,6 +9,7 @@ use ensue_core::jobs::{
 };
 use ensue_core::positions::Level;
 use ensue_core::rules::{NewRule, RuleKind, Scope};
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{Jobs, ObjectKey, Rules, Store, Timestamp};
 use ensue_stores::postgres::PostgresOptions;
 use std::collections::{HashMap, HashSet};
@@ -263,6 +264,48 @@ async fn a_held_snapshot_does_not_make_claims_look_at_what_is_gone() {
     let if_all_were_full = 500 * ROUNDS * (ROUNDS / 2 + CLAIMS);
     println!("entries read {read}, if every look were at everything {if_all_were_full}");
     assert!(read > 0 && read < if_all_were_full / 3, "{read} of {if_all_were_full}");
+}
+
+/// Tasks are few among many jobs: a list of them reads their index from its place on, with any plan that the server makes.
+#[tokio::test]
+async fn a_list_of_tasks_looks_at_no_other_job() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    for _ in 0..20 {
+        send(&store, vec![job("a"); 1_000]).await;
+    }
+    for n in 0..20 {
+        send(&store, vec![job(&format!("task.other.c{}", n % 4)); 100]).await;
+        send(&store, vec![job("task.s.b"), job("task.s.a")]).await;
+    }
+    log.run("ANALYZE LOG.jobs").await;
+    // A session tells what it has read when it ends.
+    let until_told = async |store: Engine| {
+        store.close().await;
+        log.until("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'LOG'", 0).await;
+        let read = "SELECT seq_tup_read FROM pg_stat_all_tables WHERE schemaname = 'LOG' AND relname = 'jobs'";
+        let index =
+            "SELECT idx_tup_read FROM pg_stat_all_indexes WHERE schemaname = 'LOG' AND indexrelname = 'jobs_tasks'";
+        (log.number(read).await, log.number(index).await)
+    };
+    let (rows_before, entries_before) = until_told(store).await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let query = TaskQuery {
+        source: "s".into(),
+        collection: None,
+        states: vec![JobState::Available],
+        from: Timestamp::UNIX_EPOCH,
+        to: Timestamp::from_second(4_000_000_000).unwrap(),
+        after: None,
+    };
+    // More often than the server makes a plan for the values alone.
+    for _ in 0..12 {
+        assert_eq!(store.tasks(query.clone(), 1_000).await.unwrap().len(), 40);
+    }
+    let (rows, entries) = until_told(store).await;
+    let (rows, entries) = (rows - rows_before, entries - entries_before);
+    println!("rows read one by one {rows}, entries of the index {entries}");
+    assert!(rows < 1_000 && (12 * 40..12 * 200).contains(&entries), "{rows} rows, {entries} entries");
 }
 
 /// How many pages a statement looks at, by its explanation.

@@ -5,7 +5,7 @@ use super::lanes::{Busy, Step};
 use super::life::Life;
 use super::pending::After;
 use super::worker::Parent;
-use crate::handlers::{Context, ContextParts, DeliveryWork, Work, done_mark};
+use crate::handlers::{Context, ContextParts, DeliveryWork, LINES_MAX, Work, done_mark};
 use ensue_core::handling::Ended;
 use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
@@ -195,6 +195,8 @@ impl Life<'_> {
             redriven,
             timeout: spec.limits().timeout,
             cancelled: self.cancel.subscribe(),
+            called_off: None,
+            lines_max: LINES_MAX,
             states: self.worker.states.clone(),
             work: Work::Delivery(DeliveryWork {
                 member: self.worker.membership.member.id,

@@ -3,7 +3,7 @@
 use crate::jobs::Emit;
 use ensue_core::event::BATCH_MAX;
 use ensue_core::jobs::job::JOBS_MAX;
-use ensue_core::jobs::{Held, NewJob};
+use ensue_core::jobs::{Held, NewJob, Progress};
 #[cfg(feature = "sqlite")]
 use ensue_core::jobs::{JobChange, JobEnd};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
@@ -12,15 +12,20 @@ use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 /// The most lines that one attempt may say; the rest is dropped, and counted.
-const LINES_MAX: usize = 10_000;
+pub(crate) const LINES_MAX: usize = 10_000;
 /// The most bytes that they may have.
 const LINES_BYTES_MAX: usize = 1 << 20;
+/// With so many lines, or bytes of them, that are not written, whoever writes them while it runs is called.
+const LINES_WAITING: usize = 1_000;
+/// See [`LINES_WAITING`].
+const BYTES_WAITING: usize = 128 << 10;
 
 /// Values that handlers share, one of each type.
 #[derive(Default)]
@@ -47,6 +52,10 @@ pub(crate) struct ContextParts {
     pub redriven: bool,
     pub timeout: Option<Duration>,
     pub cancelled: watch::Receiver<bool>,
+    /// Set before `cancelled` if it is because somebody wants the job not to be done.
+    pub called_off: Option<Arc<AtomicBool>>,
+    /// How many lines it may say.
+    pub lines_max: usize,
     pub states: Arc<States>,
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
     pub work: Work,
@@ -76,14 +85,23 @@ struct Inner {
     parts: ContextParts,
     deadline: Option<Instant>,
     said: Mutex<Said>,
+    /// Rung when there is enough to write.
+    enough: Notify,
 }
 
 /// What an attempt leaves behind when it ends.
 #[derive(Default)]
 struct Said {
+    /// What is not written yet.
     lines: Vec<LogLine>,
+    bytes_waiting: usize,
+    /// What was said in all, written or not.
+    line_count: usize,
     line_bytes: usize,
     dropped_lines: u64,
+    /// Was something of it written while it runs?
+    written: bool,
+    progress: Option<Progress>,
     events: Vec<Entry>,
     jobs: Vec<NewJob>,
     settled: bool,
@@ -93,6 +111,8 @@ struct Said {
 #[derive(Default)]
 pub(crate) struct Settlement {
     pub lines: Vec<LogLine>,
+    /// Was something that it said written while it ran? Then the rest is, too.
+    pub written: bool,
     pub events: Vec<Entry>,
     pub jobs: Vec<NewJob>,
     /// It has settled in its own transaction.
@@ -102,10 +122,11 @@ pub(crate) struct Settlement {
 impl Context {
     pub(crate) fn new(parts: ContextParts) -> Self {
         let deadline = parts.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Self(Arc::new(Inner { parts, deadline, said: Mutex::default() }))
+        Self(Arc::new(Inner { parts, deadline, said: Mutex::default(), enough: Notify::new() }))
     }
 
-    /// Says a line, at level `info`. Lines are kept when the attempt fails, or always if the handler asks for that.
+    /// Says a line, at level `info`. Lines are kept when the attempt fails, or always if the handler asks for that. What a job
+    /// says that takes longer than about a second can be read while it runs, and is kept.
     pub fn log(&self, message: impl Into<String>) {
         self.log_at(Level::Info, message);
     }
@@ -113,6 +134,14 @@ impl Context {
     /// Says a line at a level.
     pub fn log_at(&self, level: Level, message: impl Into<String>) {
         let mut message = message.into();
+        let mut said = self.said();
+        if said.dropped_lines > 0
+            || said.line_count >= self.0.parts.lines_max
+            || said.line_bytes + message.len().min(LINE_BYTES_MAX) > LINES_BYTES_MAX
+        {
+            said.dropped_lines += 1;
+            return;
+        }
         if message.len() > LINE_BYTES_MAX {
             let cut = (0..=LINE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
             let dropped = message.len() - cut;
@@ -120,14 +149,27 @@ impl Context {
             message.push_str(&format!(" … ({dropped} bytes were cut)"));
         }
         let message = plain(&message).into_owned();
-        let mut said = self.said();
+        said.line_count += 1;
         said.line_bytes += message.len();
-        if said.lines.len() >= LINES_MAX || said.line_bytes > LINES_BYTES_MAX {
-            said.dropped_lines += 1;
-            return;
-        }
+        said.bytes_waiting += message.len();
         let ContextParts { seq, attempt, .. } = self.0.parts;
         said.lines.push(LogLine { seq, attempt, at: Timestamp::now(), level, message });
+        if said.lines.len() >= LINES_WAITING || said.bytes_waiting >= BYTES_WAITING {
+            self.0.enough.notify_one();
+        }
+    }
+
+    /// Says how far a job is: so much, of so much in all if that is known, of what is counted, such as `rows`. The newest is
+    /// shown with the job, about once a second. Nothing is made of it for an event, or if it cannot be kept.
+    pub fn progress(&self, done: u64, total: Option<u64>, unit: Option<&str>) {
+        self.set_progress(Progress { done, total, unit: unit.map(str::to_owned), at: Timestamp::now() });
+    }
+
+    /// The same, as a whole.
+    pub fn set_progress(&self, progress: Progress) {
+        if progress.check().is_ok() {
+            self.said().progress = Some(progress);
+        }
     }
 
     /// Which attempt this is: 1 for the first.
@@ -158,6 +200,11 @@ impl Context {
     /// Is the attempt to end as soon as it can: because the process stops, or has lost the right to run it?
     pub fn is_cancelled(&self) -> bool {
         *self.0.parts.cancelled.borrow()
+    }
+
+    /// Is that so because somebody called the job off? Then nobody will run it again.
+    pub fn is_called_off(&self) -> bool {
+        self.0.parts.called_off.as_ref().is_some_and(|called_off| called_off.load(Ordering::SeqCst))
     }
 
     /// Comes back when the attempt is to end as soon as it can.
@@ -292,16 +339,43 @@ impl Context {
     /// What it has said, taken out.
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
-        let Said { mut lines, dropped_lines, events, jobs, settled, .. } = std::mem::take(&mut *said);
+        let Said { mut lines, dropped_lines, written, events, jobs, settled, .. } = std::mem::take(&mut *said);
         if dropped_lines > 0 {
-            let (seq, attempt) = (self.0.parts.seq, self.0.parts.attempt);
+            let ContextParts { seq, attempt, lines_max, .. } = self.0.parts;
             let message = format!(
-                "{dropped_lines} more lines were dropped: an attempt may say {LINES_MAX}, and {LINES_BYTES_MAX} bytes"
+                "{dropped_lines} more lines were dropped: an attempt may say {lines_max}, and {LINES_BYTES_MAX} bytes"
             );
             lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
         }
         let (events, jobs) = if settled { Default::default() } else { (events, jobs) };
-        Settlement { lines, events, jobs, settled }
+        Settlement { lines, written, events, jobs, settled }
+    }
+
+    /// Comes back when there is enough to be written at once.
+    pub(crate) async fn said_enough(&self) {
+        self.0.enough.notified().await;
+    }
+
+    /// What it has said since this was asked, and how far it is if it has said so: to be written while it runs.
+    pub(crate) fn take_said(&self) -> (Vec<LogLine>, Option<Progress>) {
+        let mut said = self.said();
+        said.bytes_waiting = 0;
+        (std::mem::take(&mut said.lines), said.progress.take())
+    }
+
+    /// What was taken is written.
+    pub(crate) fn is_written(&self) {
+        self.said().written = true;
+    }
+
+    /// What was taken could not be written: it comes before what was said since.
+    pub(crate) fn put_back(&self, mut lines: Vec<LogLine>, progress: Option<Progress>) {
+        let mut said = self.said();
+        lines.append(&mut said.lines);
+        said.lines = lines;
+        if said.progress.is_none() {
+            said.progress = progress;
+        }
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {

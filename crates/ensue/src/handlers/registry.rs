@@ -4,6 +4,7 @@ use super::builder::Spec;
 use super::handler::ErasedHandler;
 use super::limits::HandlerLimits;
 use crate::jobs::JobOptions;
+use crate::tasks::CollectionHandler;
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::{GroupName, Invalid, key};
 use std::collections::HashMap;
@@ -26,7 +27,14 @@ pub(crate) struct Registry {
 struct Inner {
     bound: Vec<Arc<Spec>>,
     by_name: HashMap<String, Registered>,
+    collections: Vec<CollectionHandler>,
     started: bool,
+}
+
+impl Inner {
+    fn collection(&self, handler: &GroupName) -> Option<&CollectionHandler> {
+        self.collections.iter().find(|one| one.collection.handler() == *handler)
+    }
 }
 
 /// Code under a name, and how its jobs are run.
@@ -151,9 +159,40 @@ impl Registry {
         self.lock().by_name.get(name).map(|registered| registered.code.clone())
     }
 
-    /// Is any code kept under a name?
+    /// Is any code kept under a name, or for a collection?
     pub fn has_registered(&self) -> bool {
-        !self.lock().by_name.is_empty()
+        let inner = self.lock();
+        !inner.by_name.is_empty() || !inner.collections.is_empty()
+    }
+
+    /// These collections instead of those before. Nothing is changed if two are the same, or a handler has the key of one.
+    pub fn set_collections(&self, collections: Vec<CollectionHandler>) -> Result<(), Invalid> {
+        let mut inner = self.lock();
+        for (index, one) in collections.iter().enumerate() {
+            one.job_options().check()?;
+            let key = one.collection.handler();
+            let is_same = |other: &CollectionHandler| other.collection == one.collection;
+            if collections[..index].iter().any(is_same) {
+                let reason = format!("`{}` is there twice: choose another name", one.collection.dotted());
+                return Err(Invalid::new("collection", reason));
+            }
+            if inner.bound.iter().any(|spec| spec.key == key) || inner.by_name.contains_key(key.as_str()) {
+                let reason = format!(
+                    "`{}` makes the key `{key}`, which a handler has: choose another name for one of them",
+                    one.collection.dotted()
+                );
+                return Err(Invalid::new("collection", reason));
+            }
+        }
+        inner.collections = collections;
+        drop(inner);
+        self.tell();
+        Ok(())
+    }
+
+    /// The collections, as they were told.
+    pub fn collections(&self) -> Vec<CollectionHandler> {
+        self.lock().collections.clone()
     }
 
     /// All code that is kept under a name.
@@ -167,7 +206,8 @@ impl Registry {
     pub fn job_retry(&self, handler: &GroupName) -> Option<Retry> {
         let inner = self.lock();
         let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.limits().retry.clone());
-        bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.retry.clone()))
+        let registered = || inner.by_name.get(handler.as_str()).map(|registered| registered.options.retry.clone());
+        bound.or_else(registered).or_else(|| inner.collection(handler).map(|one| one.retry.clone()))
     }
 
     /// How often a job of a handler is attempted, and what happens then, if it is known here.
@@ -175,8 +215,9 @@ impl Registry {
         let retry = self.job_retry(handler)?;
         let inner = self.lock();
         let bound = inner.bound.iter().find(|spec| spec.key == *handler).map(|spec| spec.limits().on_exhausted);
-        let on_exhausted =
-            bound.or_else(|| inner.by_name.get(handler.as_str()).map(|registered| registered.options.on_exhausted))?;
+        let registered = || inner.by_name.get(handler.as_str()).map(|registered| registered.options.on_exhausted);
+        let collected = || inner.collection(handler).map(|one| one.job_options().on_exhausted);
+        let on_exhausted = bound.or_else(registered).or_else(collected)?;
         Some((retry.attempts_max(), on_exhausted))
     }
 

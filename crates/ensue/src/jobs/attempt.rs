@@ -1,13 +1,15 @@
 //! How is one attempt at a job run?
 
+use super::live;
 use super::running::Hearing;
 use super::served::Served;
 use crate::Ensue;
 use crate::delivery::first_turn::{FirstTurn, first_turn};
-use crate::handlers::{Context, ContextParts, Settlement, Work};
+use crate::handlers::{Context, ContextParts, LINES_MAX, Settlement, Work};
 use ensue_core::handling::{Ended, after_attempt};
 use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine};
-use ensue_core::positions::LogLine;
+use ensue_core::positions::Level;
+use ensue_core::tasks::Collection;
 use ensue_core::{Event, EventId, Timestamp, Topic};
 use std::future::Future;
 use std::pin::Pin;
@@ -66,16 +68,33 @@ fn change_of(
     let retry = options.retry.limited_to(job.attempts_max);
     let succeeded = ended == Ended::Done;
     let end = JobEnd::of(after_attempt(ended, attempt, &retry, options.on_exhausted, now, rand::random()));
+    let reason = reason_line(job, &end, Timestamp::now());
     let mut change = JobChange::new(held, end);
     if succeeded {
         (change.events, change.jobs) = (settlement.events, settlement.jobs);
     }
-    if !succeeded || options.logs_always {
-        let line = |LogLine { at, level, message, .. }| JobLine { line: 0, attempt, at, level, message };
-        change.lines = settlement.lines.into_iter().map(line).collect();
+    if !succeeded || options.logs_always || settlement.written {
+        change.lines = settlement.lines.into_iter().map(|line| live::line_of(attempt, line)).collect();
     }
+    change.lines.extend(reason);
     change
 }
+
+/// The last line of a task's attempt that did not succeed: its log says why. Other jobs have their errors.
+pub(super) fn reason_line(job: &Job, end: &JobEnd, at: Timestamp) -> Option<JobLine> {
+    Collection::of_handler(&job.handler)?;
+    let level = if matches!(end, JobEnd::CalledOff { .. }) { Level::Info } else { Level::Error };
+    Some(JobLine { line: 0, attempt: job.attempts, at, level, message: end.error()?.to_owned() })
+}
+
+/// How many lines an attempt may say, so that each of its job's has its share of what is kept, with two more that tell what
+/// was dropped and why it failed.
+fn lines_max(attempts_max: u32) -> usize {
+    (LINES_MAX / attempts_max.max(1) as usize).max(LINES_MIN) - 2
+}
+
+/// How many lines an attempt may say however many there are.
+const LINES_MIN: usize = 200;
 
 /// What came of wanting to start.
 pub(super) enum Start {
@@ -109,7 +128,8 @@ pub(crate) fn event_of(job: &Job) -> Event {
 /// Begins an attempt, unless a rule holds it.
 pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: Hearing) -> Start {
     let event = Arc::new(event_of(&job));
-    let Hearing { cancelled, lost } = hearing;
+    let Hearing { cancelled, called_off, lost } = hearing;
+    let held = Held { id: job.id, fence: job.fence };
     let context = Context::new(ContextParts {
         group: job.handler.clone(),
         fence: job.fence,
@@ -118,8 +138,10 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
         redriven: job.redriven,
         timeout: served.options.timeout,
         cancelled,
+        called_off: Some(called_off),
+        lines_max: lines_max(job.attempts_max),
         states: bus.inner().states.clone(),
-        work: Work::Job(Held { id: job.id, fence: job.fence }),
+        work: Work::Job(held),
     });
     let inside = bus.inner().gate.enter();
     if inside.held_by(&job.handler, job.object.as_ref()).is_some() {
@@ -129,12 +151,12 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
     let timeout = served.options.timeout.filter(|_| !served.ends_itself);
     let first = first_turn(run, timeout).await;
     drop(inside);
-    let served = served.clone();
+    let (served, store) = (served.clone(), bus.store().clone());
     match first {
         FirstTurn::Ended(ended) => Start::Begun(Begun::Ended(Box::new(Over::new(served, job, &context, ended)))),
         FirstTurn::Waits(rest) => Start::Begun(Begun::Waits(Box::pin(async move {
             tokio::select! {
-                ended = rest => Over::new(served, job, &context, ended),
+                ended = live::run(&store, held, &context, rest) => Over::new(served, job, &context, ended),
                 () = is_lost(lost) => Over { job, how: How::Lost },
             }
         }))),

@@ -90,7 +90,10 @@ async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreErro
     let changes = jobs.iter().map(|job| {
         let worker = job.worker.as_deref().unwrap_or("unknown");
         let end = lifecycle::expired(job.attempts, job.attempts_max, worker, now);
-        JobChange::new(Held { id: job.id, fence: job.fence }, end)
+        let reason = super::attempt::reason_line(job, &end, now);
+        let mut change = JobChange::new(Held { id: job.id, fence: job.fence }, end);
+        change.lines.extend(reason);
+        change
     });
     let answers = bus.settle_jobs(changes.collect()).await?;
     for (job, answer) in jobs.iter().zip(answers) {

@@ -8,7 +8,7 @@ use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
 use ensue_core::jobs::patience::lease_within;
-use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled};
+use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, Progress};
 use ensue_core::positions::Fence;
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{GroupName, Invalid, Json, NewEvent};
@@ -219,6 +219,14 @@ impl Ensue {
         let (retry, now) = (retry.limited_to(job.attempts_max), self.store().now().await?);
         let end = JobEnd::of(after_attempt(ended, job.attempts, &retry, job.on_exhausted, now, rand::random()));
         Ok(JobChange { result, events, ..JobChange::new(held, end) })
+    }
+
+    /// Writes how far a worker elsewhere is with a job that it has.
+    pub async fn report_under_claim(&self, claim: ClaimToken, progress: Progress) -> Result<(), Error> {
+        match self.store().report(claim.0, progress).await? {
+            true => Ok(()),
+            false => Err(lost(claim.job())),
+        }
     }
 
     /// Writes what a worker elsewhere says about a job that it has.

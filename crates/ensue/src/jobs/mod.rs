@@ -4,7 +4,7 @@
 //! |---|---|
 //! | How is a job sent? | `emit.rs` |
 //! | Which jobs can this process run, and how? | `served.rs` |
-//! | Who runs them? | `pool.rs`, `attempt.rs` |
+//! | Who runs them? | `pool.rs`, `attempt.rs`, and what they say meanwhile `live.rs` |
 //! | How does a job start with the commit that sends it? | `offer.rs` |
 //! | Which run here now, and may they go on? | `running.rs` |
 //! | Whose time has come, and whose worker has vanished? | `clock.rs` |
@@ -16,6 +16,7 @@ mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
+mod live;
 mod offer;
 mod pool;
 mod running;
@@ -26,8 +27,8 @@ mod unheard;
 
 pub use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
-    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Server, Steer, Steered, Woken, lifecycle,
-    notices,
+    JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken,
+    lifecycle, notices,
 };
 
 pub use elsewhere::{ClaimToken, ClaimedJob, JobOutcome};

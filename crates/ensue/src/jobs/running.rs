@@ -7,6 +7,7 @@ use ensue_core::StoreError;
 use ensue_core::jobs::{Held, JobId, JobRenewed};
 use jiff::SignedDuration;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -30,8 +31,17 @@ struct Here {
     /// Nobody else has it before this.
     deadline: Instant,
     cancel: watch::Sender<bool>,
+    /// Set before it is told to end, if it is because somebody called it off.
+    called_off: Arc<AtomicBool>,
     /// It is lost: whatever comes of it is not written.
     lost: watch::Sender<bool>,
+}
+
+impl Here {
+    fn call_off(&self) {
+        self.called_off.store(true, Ordering::SeqCst);
+        self.cancel.send_replace(true);
+    }
 }
 
 /// The jobs that this process has.
@@ -42,6 +52,8 @@ pub(crate) struct RunningJobs(Mutex<HashMap<Held, Here>>);
 pub(crate) struct Hearing {
     /// It is to end as soon as it can.
     pub cancelled: watch::Receiver<bool>,
+    /// Is that so because somebody called it off?
+    pub called_off: Arc<AtomicBool>,
     /// It is somebody else's.
     pub lost: watch::Receiver<bool>,
 }
@@ -51,8 +63,10 @@ impl RunningJobs {
     pub fn add(&self, held: Held, sent: Instant) -> Hearing {
         let (cancel, cancelled) = watch::channel(false);
         let (lost_sender, lost) = watch::channel(false);
-        self.lock().insert(held, Here { deadline: sent + LEASE, cancel, lost: lost_sender });
-        Hearing { cancelled, lost }
+        let called_off = Arc::new(AtomicBool::new(false));
+        let here = Here { deadline: sent + LEASE, cancel, called_off: called_off.clone(), lost: lost_sender };
+        self.lock().insert(held, here);
+        Hearing { cancelled, called_off, lost }
     }
 
     /// It has ended.
@@ -68,7 +82,7 @@ impl RunningJobs {
     /// Tells a job to end, if it runs here.
     pub fn cancel(&self, id: JobId) {
         for (_, here) in self.lock().iter().filter(|(held, _)| held.id == id) {
-            here.cancel.send_replace(true);
+            here.call_off();
         }
     }
 
@@ -120,7 +134,7 @@ impl RunningJobs {
                     Some(renewed) => {
                         here.deadline = sent + LEASE;
                         if renewed.cancel {
-                            here.cancel.send_replace(true);
+                            here.call_off();
                         }
                     }
                     None => lost.push(*held),
@@ -182,7 +196,7 @@ mod tests {
         let keeping = tokio::spawn(running.clone().keep(renew));
         let mut lost = first.lost.clone();
         lost.wait_for(|lost| *lost).await.unwrap();
-        assert!(*first.cancelled.borrow());
+        assert!(*first.cancelled.borrow() && !first.called_off.load(Ordering::SeqCst), "nobody called it off");
         assert!(!*second.cancelled.borrow() && !*second.lost.borrow(), "the newer claim is this process's");
         running.remove(held(1, 1));
         assert!(running.may_start(held(1, 2)) && !running.may_start(held(1, 1)));
@@ -221,6 +235,7 @@ mod tests {
         let mut cancelled = hearing.cancelled.clone();
         cancelled.wait_for(|cancelled| *cancelled).await.unwrap();
         assert_eq!(renewals.load(std::sync::atomic::Ordering::SeqCst), 11);
+        assert!(hearing.called_off.load(Ordering::SeqCst));
         assert!(!*hearing.lost.borrow() && running.may_start(held(1, 1)), "long after its first lease");
         keeping.abort();
     }

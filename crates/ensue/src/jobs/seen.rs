@@ -6,7 +6,7 @@
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::explain::{JobFacts, held_by};
-use ensue_core::jobs::{Job, JobCount, JobId, JobNumber, JobQuery, JobState, Server, seen};
+use ensue_core::jobs::{Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
 use ensue_core::rules::RuleSet;
 use ensue_core::{GroupName, ObjectKey, StoreError, Timestamp};
 use std::collections::HashMap;
@@ -20,6 +20,8 @@ pub struct SeenJob {
     pub state: JobState,
     /// What holds it, in few words.
     pub held_by: Option<String>,
+    /// How far it is, or was when it ended.
+    pub progress: Option<Progress>,
 }
 
 /// A page of jobs with what is told of each.
@@ -110,7 +112,19 @@ impl<'a> Around<'a> {
     async fn tell(&mut self, job: Job) -> Result<SeenJob, StoreError> {
         let state = self.state_of(&job);
         let held_by = self.about(&job, held_by).await?;
-        Ok(SeenJob { job, state, held_by })
+        Ok(SeenJob { job, state, held_by, progress: None })
+    }
+
+    /// How far each of them is: asked once for all that have begun.
+    async fn add_progress(&self, jobs: &mut [SeenJob]) -> Result<(), StoreError> {
+        let mut begun: Vec<&mut SeenJob> = jobs.iter_mut().filter(|seen| seen.job.started_at.is_some()).collect();
+        if begun.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<JobId> = begun.iter().map(|seen| seen.job.id).collect();
+        let progress = self.bus.store().progress(&ids).await?;
+        begun.iter_mut().zip(progress).for_each(|(seen, progress)| seen.progress = progress);
+        Ok(())
     }
 }
 
@@ -125,7 +139,10 @@ impl Ensue {
 
     /// What is told of a job that was looked up before.
     pub async fn tell_job(&self, job: Job) -> Result<SeenJob, Error> {
-        Ok(Around::new(self).await?.tell(job).await?)
+        let mut around = Around::new(self).await?;
+        let mut seen = around.tell(job).await?;
+        around.add_progress(std::slice::from_mut(&mut seen)).await?;
+        Ok(seen)
     }
 
     /// A page of jobs, in the order in which they were sent, by where they stand for whoever looks.
@@ -138,6 +155,7 @@ impl Ensue {
                 jobs.push(around.tell(job).await?);
             }
         }
+        around.add_progress(&mut jobs).await?;
         Ok(SeenPage { jobs, next: page.next })
     }
 }

@@ -62,7 +62,8 @@ impl Served {
     }
 }
 
-/// Everything that this process can run jobs of: what was registered, and every handler of events under its own key.
+/// Everything that this process can run jobs of: what was registered, every handler of events under its own key, and the tasks
+/// of every collection.
 pub(crate) fn all(registry: &Registry) -> HashMap<GroupName, Arc<Served>> {
     let bound = registry.bound().into_iter().filter(|spec| spec.runs_jobs()).map(|spec| Served::of_spec(&spec));
     let registered = registry.all_registered().into_iter().map(|(name, code, options)| Served {
@@ -71,5 +72,11 @@ pub(crate) fn all(registry: &Registry) -> HashMap<GroupName, Arc<Served>> {
         options,
         ends_itself: false,
     });
-    bound.chain(registered).map(|served| (served.key.clone(), Arc::new(served))).collect()
+    let collected = registry.collections().into_iter().map(|one| Served {
+        key: one.collection.handler(),
+        options: one.job_options(),
+        ends_itself: one.options.ends_itself,
+        code: one.code,
+    });
+    bound.chain(registered).chain(collected).map(|served| (served.key.clone(), Arc::new(served))).collect()
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod elsewhere;
 mod freeze;
+mod live;
 mod many;
 mod notices;
 mod offers;

@@ -8,6 +8,7 @@ pub mod defined;
 pub mod groups;
 pub mod jobs;
 pub mod moody;
+pub mod tasks;
 
 use ensue::{Bounds, Ensue, NewEvent, Seq};
 use ensue_server::http::{ConnectionLimits, serve};

@@ -5,10 +5,11 @@ use async_trait::async_trait;
 use ensue::definitions::{Definition, Definitions, NewDefinition};
 use ensue::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
-    NewJob, Server, Steer, Steered, Woken,
+    NewJob, Progress, Server, Steer, Steered, Woken,
 };
 use ensue::positions::Member;
 use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
+use ensue::tasks::TaskQuery;
 use ensue::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -30,6 +31,18 @@ impl Jobs for Moody {
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
         self.store().await?.say(held, lines).await
     }
+    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError> {
+        self.store().await?.report(held, progress).await
+    }
+
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError> {
+        self.store().await?.progress(ids).await
+    }
+
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
+        self.store().await?.tasks(query, limit).await
+    }
+
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {
         self.store().await?.wake_jobs(limit).await
     }

@@ -16,6 +16,7 @@
 //! | Whose time has come, and whose has passed? | `time.rs` |
 //! | How is a job called off, brought back, or passed over? | `steer.rs` |
 //! | Which jobs are there, and what did they say? | `read.rs` |
+//! | Which tasks were made when, and how far is each job? | `tasks.rs` |
 
 mod call;
 mod claim;
@@ -27,6 +28,7 @@ mod send;
 mod settle;
 pub(super) mod sql;
 mod steer;
+pub(super) mod tasks;
 mod time;
 
 pub(super) use call::Call;
@@ -36,8 +38,9 @@ use super::PostgresStore;
 use async_trait::async_trait;
 use ensue_core::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
-    NewJob, Server, Steer, Steered, Woken,
+    NewJob, Progress, Server, Steer, Steered, Woken,
 };
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 
@@ -79,6 +82,20 @@ impl Jobs for PostgresStore {
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
         self.check_writable()?;
         self.say_lines(held, &lines).await
+    }
+
+    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError> {
+        self.check_writable()?;
+        progress.check()?;
+        self.write_progress(held, &progress).await
+    }
+
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError> {
+        self.read_progress(ids).await
+    }
+
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
+        self.read_tasks(&query, limit).await
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {

@@ -13,6 +13,7 @@
 //! | Whose time has come, and whose has passed? | `time.rs` |
 //! | How is a job called off, brought back, or passed over? | `steer.rs` |
 //! | Which jobs are there, and what did they say? | `read.rs` |
+//! | Which tasks were made when, and how far is each job? | `tasks.rs` |
 
 mod claim;
 pub(super) mod lane;
@@ -21,6 +22,7 @@ mod row;
 pub(super) mod send;
 pub(super) mod settle;
 mod steer;
+mod tasks;
 pub(super) mod time;
 
 use super::SqliteStore;
@@ -28,8 +30,9 @@ use super::writer::Sync;
 use async_trait::async_trait;
 use ensue_core::jobs::{
     Claim, Enqueued, Held, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed, JobSettled, Jobs,
-    NewJob, Server, Steer, Steered, Woken,
+    NewJob, Progress, Server, Steer, Steered, Woken,
 };
+use ensue_core::tasks::TaskQuery;
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 
@@ -57,6 +60,20 @@ impl Jobs for SqliteStore {
 
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError> {
         self.change_of(lines.len(), move |changing| settle::say_under(changing, held, &lines)).await
+    }
+
+    async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError> {
+        progress.check()?;
+        self.change(move |changing| tasks::report(changing, held, &progress)).await
+    }
+
+    async fn progress(&self, ids: &[JobId]) -> Result<Vec<Option<Progress>>, StoreError> {
+        let ids = ids.to_vec();
+        self.look_at_positions(move |connection| tasks::progress(connection, &ids)).await
+    }
+
+    async fn tasks(&self, query: TaskQuery, limit: usize) -> Result<Vec<Job>, StoreError> {
+        self.look_at_positions(move |connection| tasks::tasks(connection, &query, limit)).await
     }
 
     async fn wake_jobs(&self, limit: usize) -> Result<Woken, StoreError> {

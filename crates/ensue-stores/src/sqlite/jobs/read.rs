@@ -139,9 +139,11 @@ pub(super) fn old(
 
 pub(super) fn forget(connection: &Connection, numbers: &[JobNumber]) -> rusqlite::Result<()> {
     let mut lines = connection.prepare_cached("DELETE FROM ensue_job_lines WHERE number = ?1")?;
+    let mut progress = connection.prepare_cached("DELETE FROM ensue_job_progress WHERE number = ?1")?;
     let mut job = connection.prepare_cached("DELETE FROM ensue_jobs WHERE number = ?1")?;
     for number in numbers {
         lines.execute([place(*number)])?;
+        progress.execute([place(*number)])?;
         job.execute([place(*number)])?;
     }
     Ok(())

@@ -104,7 +104,7 @@ fn publish(
 }
 
 /// The job, if it runs under this fence.
-fn running(connection: &Connection, held: Held) -> rusqlite::Result<Option<Job>> {
+pub(super) fn running(connection: &Connection, held: Held) -> rusqlite::Result<Option<Job>> {
     let job = job(connection, held.id)?;
     Ok(job.filter(|job| job.fence == held.fence && job.state == JobState::Running))
 }

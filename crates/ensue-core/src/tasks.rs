@@ -1,0 +1,238 @@
+//! What is a task?
+//!
+//! A job that brings one collection of a source up to date, seen with the names and statuses of that world. Its handler has
+//! the key `task.SOURCE.COLLECTION`; its id is `SOURCE_COLLECTION_UUID`, of which the last part is the job's. At most one
+//! task of a collection is live: all of them have the same `unique_key`.
+
+use crate::error::Invalid;
+use crate::jobs::{Job, JobId, JobNumber, JobState};
+use crate::key::GroupName;
+use jiff::Timestamp;
+
+/// What the keys of all handlers of tasks begin with.
+pub const TASK_PREFIX: &str = "task.";
+/// The longest name of a source or a collection, in bytes.
+pub const NAME_BYTES_MAX: usize = 100;
+/// The priority of a task unless told.
+pub const TASK_PRIORITY: u64 = 100;
+
+/// A collection of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Collection {
+    source: String,
+    name: String,
+}
+
+/// Refuses what cannot be the name of a source or a collection.
+pub fn check_name(field: &str, name: &str) -> Result<(), Invalid> {
+    if name.is_empty() {
+        return Err(Invalid::new(field, "is empty; write a name such as `github`"));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let reason = format!("has {} bytes; at most {NAME_BYTES_MAX} are allowed: shorten it", name.len());
+        return Err(Invalid::new(field, reason));
+    }
+    match name.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-'))) {
+        Some(c) => Err(Invalid::new(field, format!("may not contain {c:?}; use letters, digits, _ and -"))),
+        None => Ok(()),
+    }
+}
+
+impl Collection {
+    /// The collection of a source, by their names.
+    pub fn new(source: &str, name: &str) -> Result<Self, Invalid> {
+        check_name("source", source)?;
+        check_name("collection", name)?;
+        Ok(Self { source: source.to_owned(), name: name.to_owned() })
+    }
+
+    /// The collection that a handler is for, if it is one of tasks.
+    pub fn of_handler(handler: &GroupName) -> Option<Self> {
+        let (source, name) = handler.as_str().strip_prefix(TASK_PREFIX)?.split_once('.')?;
+        Self::new(source, name).ok()
+    }
+
+    /// The name of its source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Its own name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `SOURCE.COLLECTION`: what its schedule is called.
+    pub fn dotted(&self) -> String {
+        format!("{}.{}", self.source, self.name)
+    }
+
+    /// The key of the handler of its tasks.
+    pub fn handler(&self) -> GroupName {
+        GroupName::stored(&format!("{TASK_PREFIX}{}.{}", self.source, self.name))
+    }
+
+    /// The `unique_key` of all its tasks, whoever makes them: at most one is live.
+    pub fn unique_key(&self) -> String {
+        format!("schedule:{}", self.dotted())
+    }
+
+    /// The id of the task that is this job.
+    pub fn task_id(&self, job: JobId) -> String {
+        format!("{}_{}_{job}", self.source, self.name)
+    }
+}
+
+/// The job that the id of a task ends with. Whether it is a task of that name is for who finds the job:
+/// [`is_task_id`].
+pub fn job_of_task(id: &str) -> Option<JobId> {
+    let (_, last) = id.rsplit_once('_')?;
+    // An id is written in one way.
+    JobId::parse(last).filter(|job| job.to_string() == last)
+}
+
+/// Is this the id of the task that a job is?
+pub fn is_task_id(id: &str, job: &Job) -> bool {
+    Collection::of_handler(&job.handler).is_some_and(|collection| collection.task_id(job.id) == id)
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TaskStatus {
+    /// It waits: for a worker, its next attempt, or what holds it.
+    Scheduled,
+    /// A worker has it.
+    Running,
+    /// It failed, and is not tried again.
+    Failed,
+    /// It is done.
+    Success,
+    /// Somebody called it off.
+    Canceled,
+}
+
+impl TaskStatus {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Scheduled, Self::Running, Self::Failed, Self::Success, Self::Canceled];
+
+    /// Of a job in this state.
+    pub fn of(state: JobState) -> Self {
+        match state {
+            JobState::Scheduled | JobState::Available | JobState::Parked | JobState::Retrying => Self::Scheduled,
+            JobState::Running => Self::Running,
+            JobState::Dead => Self::Failed,
+            JobState::Succeeded => Self::Success,
+            JobState::Cancelled => Self::Canceled,
+        }
+    }
+
+    /// The states of a job that are this status.
+    pub fn states(self) -> Vec<JobState> {
+        JobState::ALL.into_iter().filter(|state| Self::of(*state) == self).collect()
+    }
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "SCHEDULED",
+            Self::Running => "RUNNING",
+            Self::Failed => "FAILED",
+            Self::Success => "SUCCESS",
+            Self::Canceled => "CANCELED",
+        }
+    }
+
+    /// From its word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Is it over?
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Scheduled | Self::Running => false,
+            Self::Failed | Self::Success | Self::Canceled => true,
+        }
+    }
+}
+
+/// Which tasks to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskQuery {
+    /// Of this source.
+    pub source: String,
+    /// Of this collection of it; of all if there is none.
+    pub collection: Option<String>,
+    /// In one of these states; in any if it is empty.
+    pub states: Vec<JobState>,
+    /// Made at this time or later.
+    pub from: Timestamp,
+    /// Made at this time or earlier.
+    pub to: Timestamp,
+    /// After the task that was made at this time and has this number.
+    pub after: Option<(Timestamp, JobNumber)>,
+}
+
+impl TaskQuery {
+    /// The first and the last key of a handler that is meant, as bytes compare: keys between them are all of the source.
+    pub fn handlers(&self) -> (String, String) {
+        match &self.collection {
+            Some(collection) => {
+                let key = format!("{TASK_PREFIX}{}.{collection}", self.source);
+                (key.clone(), key)
+            }
+            // A slash comes right after the dot, and is in no name.
+            None => (format!("{TASK_PREFIX}{}.", self.source), format!("{TASK_PREFIX}{}/", self.source)),
+        }
+    }
+
+    /// Is it one of these?
+    pub fn matches(&self, job: &Job) -> bool {
+        let (first, last) = self.handlers();
+        let place = (job.enqueued_at, job.id.number());
+        (first.as_str()..=last.as_str()).contains(&job.handler.as_str())
+            && (self.from..=self.to).contains(&job.enqueued_at)
+            && (self.states.is_empty() || self.states.contains(&job.state))
+            && self.after.is_none_or(|after| place > after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_leads_to_its_job_whatever_the_names_are() {
+        let job = JobId::new(Timestamp::from_second(1_763_200_000).unwrap(), 7, 42);
+        for (source, name) in [("github", "issues"), ("a_b", "c_d"), ("_", "-"), ("ü", "7")] {
+            let collection = Collection::new(source, name).unwrap();
+            assert_eq!(Collection::of_handler(&collection.handler()), Some(collection.clone()));
+            assert_eq!(job_of_task(&collection.task_id(job)), Some(job));
+        }
+        let upper = format!("a_b_{}", job.to_string().to_uppercase());
+        for bad in ["", "a_b", "a_b_", &job.to_string(), &upper, &format!("a_b_{}", job.0.simple())] {
+            assert_eq!(job_of_task(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_be_taken_for_others_are_refused() {
+        for bad in ["", "a.b", "a/b", "a b", "a\u{7}", &"x".repeat(NAME_BYTES_MAX + 1)] {
+            assert_eq!(Collection::new(bad, "c").unwrap_err().field, "source", "{bad:?}");
+            assert_eq!(Collection::new("s", bad).unwrap_err().field, "collection", "{bad:?}");
+        }
+        for other in ["task", "task.a", "task.a.b.c", "tasks.a.b", "a.task.b"] {
+            assert_eq!(Collection::of_handler(&GroupName::stored(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_state_is_a_status() {
+        let all: usize = TaskStatus::ALL.into_iter().map(|status| status.states().len()).sum();
+        assert_eq!(all, JobState::ALL.len());
+        for status in TaskStatus::ALL {
+            assert_eq!(TaskStatus::parse(status.as_str()), Some(status));
+            assert!(status.states().iter().all(|state| state.is_final() == status.is_final()));
+        }
+    }
+}

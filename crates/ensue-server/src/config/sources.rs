@@ -1,0 +1,267 @@
+//! What does the config file say about sources and their collections, and can that be?
+
+use super::file::place;
+use super::handlers::{RetryFields, Wait};
+use super::handlers_check::{self, HandlerConfig, Runs};
+use crate::executors::Guard;
+use anyhow::anyhow;
+use ensue::Retry;
+use ensue::tasks::{Collection, CollectionOptions, TASK_PRIORITY};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_saphyr::Spanned;
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::path::Path;
+use std::time::Duration;
+
+/// The key `sources` of the config file: names, each with its collections, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourcesSection(pub Vec<(Spanned<String>, SourceFields)>);
+
+/// What can be said about a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SourceFields {
+    /// What it has.
+    pub collections: Option<Vec<Spanned<CollectionFields>>>,
+}
+
+/// What can be said about a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectionFields {
+    /// Its name.
+    pub name: Option<Spanned<String>>,
+    /// When its tasks are made by themselves.
+    pub schedule: Option<Spanned<String>>,
+    /// In which time zone.
+    pub timezone: Option<Spanned<String>>,
+    /// Higher runs first.
+    pub priority: Option<u64>,
+    /// How long a task may take.
+    pub timeout: Option<Spanned<Wait>>,
+    /// How often, and after how long.
+    pub retry: Option<Spanned<RetryFields>>,
+    /// A program and its arguments.
+    pub command: Option<Spanned<Vec<String>>>,
+    /// A URL that every task is posted to.
+    pub webhook: Option<Spanned<String>>,
+}
+
+/// A collection of the config file, checked.
+#[derive(Debug, Clone)]
+pub struct CollectionConfig {
+    /// Where it stands: `ensue.yaml:4:5`.
+    pub place: String,
+    /// What it is called there: `sources.github.collections[0]`.
+    pub field: String,
+    /// Which it is.
+    pub collection: Collection,
+    /// What runs: a program or a webhook.
+    pub runs: Runs,
+    /// How its tasks are run.
+    pub options: CollectionOptions,
+    /// How often a task is attempted; once unless told.
+    pub retry: Retry,
+}
+
+impl CollectionConfig {
+    /// A refusal of a part of it.
+    pub fn refusal(&self, part: &str, reason: &str) -> anyhow::Error {
+        anyhow!("{}: `{}.{part}` {reason}", self.place, self.field)
+    }
+}
+
+impl<'de> Deserialize<'de> for SourcesSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SectionVisitor;
+
+        impl<'de> Visitor<'de> for SectionVisitor {
+            type Value = SourcesSection;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of sources, each with `collections`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SourcesSection, A::Error> {
+                let mut all = Vec::new();
+                while let Some((name, fields)) = map.next_entry::<Spanned<String>, Option<SourceFields>>()? {
+                    all.push((name, fields.unwrap_or_default()));
+                }
+                Ok(SourcesSection(all))
+            }
+        }
+
+        deserializer.deserialize_map(SectionVisitor)
+    }
+}
+
+/// Checks all collections of a file, beside its handlers.
+pub fn check(
+    section: SourcesSection,
+    file: &Path,
+    guard: &Guard,
+    handlers: &[HandlerConfig],
+) -> anyhow::Result<Vec<CollectionConfig>> {
+    let mut all: Vec<CollectionConfig> = Vec::new();
+    let mut places: HashMap<Collection, String> = HashMap::new();
+    for (source, fields) in section.0 {
+        let wrong = |reason: &str| anyhow!("{}: `sources.{}` {reason}", place(file, &source), source.value);
+        ensue::tasks::check_name("source", &source.value).map_err(|invalid| wrong(&invalid.reason))?;
+        for (index, entry) in fields.collections.unwrap_or_default().into_iter().enumerate() {
+            let at = At { file, field: format!("sources.{}.collections[{index}]", source.value) };
+            let one = at.check(&source.value, &entry, guard)?;
+            if let Some(other) = places.insert(one.collection.clone(), one.place.clone()) {
+                return Err(one.refusal("name", &format!("is that of the one at {other}: choose another name")));
+            }
+            let key = one.collection.handler();
+            if let Some(handler) = handlers.iter().find(|handler| handler.key == key) {
+                let reason = format!(
+                    "makes the key `{key}`, which the handler at {} has: choose another name for one of them",
+                    handler.place
+                );
+                return Err(one.refusal("name", &reason));
+            }
+            all.push(one);
+        }
+    }
+    Ok(all)
+}
+
+/// Where one collection stands.
+struct At<'a> {
+    file: &'a Path,
+    field: String,
+}
+
+impl At<'_> {
+    fn refuse<T>(&self, at: &Spanned<T>, part: &str, reason: impl Display) -> anyhow::Error {
+        anyhow!("{}: `{}{part}` {reason}", place(self.file, at), self.field)
+    }
+
+    fn check(
+        &self,
+        source: &str,
+        entry: &Spanned<CollectionFields>,
+        guard: &Guard,
+    ) -> anyhow::Result<CollectionConfig> {
+        let fields = &entry.value;
+        let Some(name) = &fields.name else {
+            return Err(self.refuse(entry, ".name", "is missing: write one such as `issues`"));
+        };
+        let collection =
+            Collection::new(source, &name.value).map_err(|invalid| self.refuse(name, ".name", invalid.reason))?;
+        for (part, text) in [(".schedule", &fields.schedule), (".timezone", &fields.timezone)] {
+            if let Some(text) = text.as_ref().filter(|text| text.value.trim().is_empty()) {
+                return Err(self.refuse(text, part, "is empty: leave it out instead"));
+            }
+        }
+        if let (Some(timezone), None) = (&fields.timezone, &fields.schedule) {
+            return Err(self.refuse(timezone, ".timezone", "is for a `schedule`: add one, or leave it out"));
+        }
+        if let Some(timeout) = fields.timeout.as_ref().filter(|timeout| timeout.value.0 == Duration::ZERO) {
+            let reason = "is zero, so that nothing could ever succeed: leave it out for no limit";
+            return Err(self.refuse(timeout, ".timeout", reason));
+        }
+        let runs = match (&fields.command, &fields.webhook) {
+            (Some(command), None) => {
+                handlers_check::command_of(&command.value).map_err(|reason| self.refuse(command, ".command", reason))?
+            }
+            (None, Some(webhook)) => handlers_check::webhook_of(&webhook.value, guard)
+                .map_err(|reason| self.refuse(webhook, ".webhook", reason))?,
+            (None, None) => {
+                let reason = "says nothing to run: add a `command: [program, …]` or a `webhook: https://…`";
+                return Err(self.refuse(entry, "", reason));
+            }
+            (Some(_), Some(webhook)) => {
+                return Err(self.refuse(webhook, ".webhook", "stands beside a `command`: write one of them"));
+            }
+        };
+        let retry = match &fields.retry {
+            Some(retry) => {
+                handlers_check::retry_of(&retry.value).map_err(|reason| self.refuse(retry, ".retry", reason))?
+            }
+            None => Retry::never(),
+        };
+        let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
+        let options = CollectionOptions {
+            priority: fields.priority.unwrap_or(TASK_PRIORITY),
+            timeout: fields.timeout.as_ref().map(|timeout| timeout.value.0),
+            schedule: text(&fields.schedule),
+            timezone: text(&fields.timezone),
+            // Executors see to their timeouts themselves: a program has ended before its task has.
+            ends_itself: true,
+        };
+        let (place, field) = (place(self.file, entry), self.field.clone());
+        Ok(CollectionConfig { place, field, collection, runs, options, retry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file::ConfigFile;
+
+    fn checked(text: &str) -> anyhow::Result<Vec<CollectionConfig>> {
+        let config = ConfigFile::parse("my.yaml", text)?;
+        let file = Path::new("my.yaml");
+        let handlers = handlers_check::check(config.handlers.unwrap_or_default(), file, &Guard::default())?;
+        check(config.sources.unwrap_or_default(), file, &Guard::default(), &handlers)
+    }
+
+    #[test]
+    fn a_collection_has_what_the_file_says_and_defaults() {
+        let text = "sources:\n  github:\n    collections:\n    - name: issues\n      schedule: '0 0/5 * ? * * *'\n      timezone: UTC\n      priority: 7\n      timeout: 1h\n      retry: { attempts_max: 3 }\n      command: [./sync.sh, issues]\n    - { name: pulls, webhook: 'https://example.com/pulls' }\n  empty:\n  none: { collections: [] }\n";
+        let all = checked(text).unwrap();
+        let (issues, pulls) = (&all[0], &all[1]);
+        assert_eq!(issues.collection.handler().as_str(), "task.github.issues");
+        assert_eq!(issues.runs, Runs::Command(vec!["./sync.sh".into(), "issues".into()]));
+        let options = &issues.options;
+        assert_eq!((options.priority, options.timeout), (7, Some(Duration::from_secs(3_600))));
+        assert_eq!(options.schedule.as_deref(), Some("0 0/5 * ? * * *"));
+        assert_eq!((options.timezone.as_deref(), issues.retry.attempts_max()), (Some("UTC"), 3));
+        assert_eq!((pulls.options.priority, pulls.options.timeout, pulls.retry.attempts_max()), (100, None, 1));
+        assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_place_and_what_to_do() {
+        for (entry, told) in [
+            ("{ command: [x] }", "my.yaml:4:7: `sources.s.collections[0].name` is missing"),
+            ("{ name: a.b, command: [x] }", "my.yaml:4:15: `sources.s.collections[0].name` may not contain '.'"),
+            ("{ name: a }", "my.yaml:4:7: `sources.s.collections[0]` says nothing to run"),
+            ("{ name: a, command: [] }", "my.yaml:4:27: `sources.s.collections[0].command` names no program"),
+            ("{ name: a, webhook: nonsense }", "my.yaml:4:27: `sources.s.collections[0].webhook` is no URL"),
+            ("{ name: a, webhook: 'http://127.0.0.1/' }", "my.yaml:4:27: `sources.s.collections[0].webhook`"),
+            (
+                "{ name: a, command: [x], webhook: 'https://h' }",
+                "my.yaml:4:41: `sources.s.collections[0].webhook` stands",
+            ),
+            ("{ name: a, command: [x], timeout: 0s }", "my.yaml:4:41: `sources.s.collections[0].timeout` is zero"),
+            ("{ name: a, command: [x], timezone: UTC }", "my.yaml:4:42: `sources.s.collections[0].timezone` is for"),
+            ("{ name: a, command: [x], schedule: ' ' }", "my.yaml:4:42: `sources.s.collections[0].schedule` is empty"),
+            (
+                "{ name: a, command: [x], retry: { attempts_max: 0 } }",
+                "my.yaml:4:39: `sources.s.collections[0].retry` has",
+            ),
+            ("{ name: a, comand: [x] }", "my.yaml:4:18: unknown field `comand`"),
+            ("{ name: a, command: [x], priority: -1 }", "my.yaml:4:42: "),
+        ] {
+            let refusal = checked(&format!("sources:\n  s:\n    collections:\n    - {entry}\n")).unwrap_err();
+            assert!(refusal.to_string().starts_with(told), "{entry}: {refusal}");
+        }
+        let twice =
+            "sources:\n  s:\n    collections:\n    - { name: a, command: [x] }\n    - { name: a, command: [y] }\n";
+        let refusal = checked(twice).unwrap_err().to_string();
+        assert!(
+            refusal.starts_with("my.yaml:5:7: `sources.s.collections[1].name` is that of the one at my.yaml:4:7"),
+            "{refusal}"
+        );
+        let refusal = checked("sources:\n  s s: {}\n").unwrap_err().to_string();
+        assert!(refusal.starts_with("my.yaml:2:3: `sources.s s` may not contain ' '"), "{refusal}");
+        let taken = "handlers:\n  task.s:\n  - { name: a, command: [x] }\nsources:\n  s: { collections: [{ name: a, command: [x] }] }\n";
+        let refusal = checked(taken).unwrap_err().to_string();
+        assert!(refusal.contains("the key `task.s.a`, which the handler at my.yaml:3:5 has"), "{refusal}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Tasks over HTTP: sources, collections, statuses, logs, on both engines.
+
+use crate::support::Server;
+use crate::support::tasks::{self, EVER, Tasks};
+use ensue::Ensue;
+use ensue_server::{HttpOptions, Tokens};
+use serde_json::{Value, json};
+
+macro_rules! on_both_engines {
+    ($($name:ident;)+) => {
+        mod sqlite {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::tasks::$name(super::Ensue::memory().await.unwrap()).await;
+                }
+            )+
+        }
+
+        mod postgres {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    let (url, _schema) = ensue_conformance::postgres::fresh_schema("tasks");
+                    super::tasks::$name(super::Ensue::open(&url).await.unwrap()).await;
+                }
+            )+
+        }
+    };
+}
+
+on_both_engines! {
+    a_task_is_made_runs_and_ends;
+    a_task_that_fails_says_why;
+    a_task_that_is_called_off_is_canceled_however_it_ends;
+    of_many_requests_one_makes_the_task;
+    tasks_run_by_priority_and_in_their_order;
+    a_task_whose_worker_vanishes_is_found;
+}
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused_and_says_what_to_do() {
+    let bus = Ensue::memory().await.unwrap();
+    let tasks = Tasks::start(bus, HttpOptions::default(), &[("c", "exit 0", "")]).await;
+    for (target, status, told) in [
+        ("/tasks", 400, "`source` is missing"),
+        ("/tasks?source=s", 400, "`collection` is missing"),
+        ("/tasks?source=s&collection=", 400, "`collection` is missing"),
+        ("/tasks/?source=x&collection=c", 404, "no source \"x\""),
+        ("/tasks/?source=s&collection=x", 404, "it has: c"),
+        ("/tasks?source=s&collection=c&x=1", 400, "`x` is not a parameter"),
+        ("/tasks/nonsense/cancel", 404, "no task"),
+        ("/tasks/s_c_0190a5a0-0000-7000-8000-000000000001/cancel", 404, "no task"),
+    ] {
+        let refused = tasks.post(target).await.problem(status);
+        assert!(refused.contains(told), "{target}: {refused}");
+    }
+    let body =
+        tasks.server.request("POST", "/tasks?source=s&collection=c", &["Content-Type: application/json"], b"{\"x\":1}");
+    body.await.problem(422);
+    for (query, status, told) in [
+        (EVER.to_owned(), 400, "`source` is missing"),
+        ("source=s&start=2026-01-01T00:00:00Z".into(), 400, "`end` is missing"),
+        ("source=s&end=2026-01-01T00:00:00Z".into(), 400, "`start` is missing"),
+        ("source=s&start=yesterday&end=2026-01-01T00:00:00Z".into(), 400, "`start`"),
+        ("source=s&start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z".into(), 422, "after `end`"),
+        (format!("source=s&{EVER}&status=DONE"), 400, "SCHEDULED, RUNNING, FAILED, SUCCESS, CANCELED"),
+        (format!("source=s&{EVER}&limit=0"), 400, "`limit`"),
+        (format!("source=s&{EVER}&after=x"), 404, "no task"),
+        (format!("source=x&{EVER}"), 404, "no source \"x\""),
+        (format!("source=s&{EVER}&collection=x"), 404, "no collection \"x\""),
+        (format!("source=s&{EVER}&colection=c"), 400, "`colection`"),
+    ] {
+        let refused = tasks.server.get(&format!("/tasks?{query}")).await.problem(status);
+        assert!(refused.contains(told), "{query}: {refused}");
+    }
+    assert_eq!(tasks.list(EVER).await, [] as [&str; 0], "nothing was made, and the source is known");
+    let (id, _) = tasks.run("c").await;
+    tasks.until(&id, "SUCCESS").await;
+    let other = id.replacen("s_c_", "s_x_", 1);
+    for (target, status) in [
+        (format!("/tasks/{other}"), 404),
+        (format!("/tasks/{}", id.to_uppercase()), 404),
+        (format!("/tasks/{}", &id[4..]), 404),
+        (format!("/tasks/{id}?x=1"), 400),
+        (format!("/tasks/{id}/logs?start=x"), 400),
+        (format!("/tasks/{id}/logs?start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z"), 422),
+        (format!("/tasks/{other}/logs"), 404),
+    ] {
+        tasks.server.get(&target).await.problem(status);
+    }
+    // A job that is no task is none.
+    let sent =
+        tasks.server.request("POST", "/v1/jobs", &["Content-Type: application/json"], b"{\"handler\":\"j\"}").await;
+    tasks.server.get(&format!("/tasks/s_c_{}", sent.json()["id"].as_str().unwrap())).await.problem(404);
+    tasks.stop().await;
+}
+
+/// A worker elsewhere says how far it is, under its claim; whoever looks at the job sees it, also when it is over.
+#[tokio::test]
+async fn a_worker_elsewhere_says_how_far_it_is() {
+    let server = Server::start().await;
+    let post = async |target: &str, body: &str| {
+        server.request("POST", target, &["Content-Type: application/json"], body.as_bytes()).await
+    };
+    let id = post("/v1/jobs", r#"{"handler":"j"}"#).await.json()["id"].as_str().unwrap().to_owned();
+    let claimed = post("/v1/jobs/claim", r#"{"handlers":["j"],"lease_ms":600000}"#).await.json();
+    let claim = claimed["jobs"][0]["claim"].as_str().unwrap().to_owned();
+    assert_eq!(claimed["jobs"][0]["progress"], Value::Null);
+    let progress = format!("/v1/jobs/{id}/progress");
+    for (more, status, told) in [
+        (r#","done":40,"total":100,"unit":"rows""#, 200, ""),
+        (r#","total":100"#, 422, "`done` is missing"),
+        (r#","done":9223372036854775808"#, 422, "`done`"),
+        (r#","done":-1"#, 422, "`done`"),
+        (r#","done":1,"unit":"a\u0007b""#, 422, "`unit`"),
+        (r#","done":1,"units":"rows""#, 422, "`units`"),
+    ] {
+        let answer = post(&progress, &format!(r#"{{"claim":"{claim}"{more}}}"#)).await;
+        assert_eq!(answer.status, status, "{more}: {}", answer.text());
+        assert!(status == 200 || answer.problem(422).contains(told), "{more}: {}", answer.text());
+    }
+    let stale = claim.replacen("claim-1-", "claim-2-", 1);
+    post(&progress, &format!(r#"{{"claim":"{stale}","done":99}}"#)).await.problem(409);
+    post(&format!("/v1/jobs/{id}/complete"), &format!(r#"{{"claim":"{claim}"}}"#)).await;
+    post(&progress, &format!(r#"{{"claim":"{claim}","done":99}}"#)).await.problem(409);
+    let listed = server.get("/v1/jobs").await.json();
+    for job in [&server.get(&format!("/v1/jobs/{id}")).await.json(), &listed["jobs"][0]] {
+        let progress = &job["progress"];
+        assert_eq!(
+            (&progress["done"], &progress["total"], &progress["unit"]),
+            (&json!(40), &json!(100), &json!("rows"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn both_headers_open_the_tasks() {
+    let options = HttpOptions { tokens: Tokens::of(["t"]), ..HttpOptions::default() };
+    let tasks = Tasks::start(Ensue::memory().await.unwrap(), options, &[("c", "exit 0", "")]).await;
+    let target = format!("/tasks?source=s&{EVER}");
+    for (header, status) in [
+        ("Authorization: Bearer t", 200),
+        ("X-Admin-Token: t", 200),
+        ("Authorization: Bearer x", 401),
+        ("X-Admin-Token: x", 401),
+        ("X-Other: t", 401),
+    ] {
+        assert_eq!(tasks.server.request("GET", &target, &[header], b"").await.status, status, "{header}");
+        let made = tasks.server.request("POST", "/tasks/?source=s&collection=c", &[header], b"").await.status;
+        assert_eq!(made == 401, status == 401, "{header}: {made}");
+    }
+    assert_eq!(tasks.server.request("GET", "/v1/jobs", &["X-Admin-Token: t"], b"").await.status, 401, "only there");
+    tasks.stop().await;
+}
