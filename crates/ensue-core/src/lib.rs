@@ -54,6 +54,7 @@ pub mod recent;
 pub mod retention;
 pub mod room;
 pub mod rules;
+pub mod schedules;
 pub mod sequencer;
 pub mod store;
 pub mod text;
