@@ -10,6 +10,7 @@ use super::error::{Failure, explain};
 use super::jobs;
 use super::parked;
 use super::positions_sql;
+use super::schedules;
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
@@ -26,6 +27,7 @@ const MIGRATIONS: &[&[&str]] = &[
     positions_sql::SERVING,
     jobs::sql::MIGRATION,
     definitions::MIGRATION,
+    schedules::MIGRATION,
 ];
 
 /// The log itself.

@@ -6,6 +6,7 @@
 use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::positions_sql::PositionsSql;
+use super::schedules::SchedulesSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lane::DIED_WITH;
 use ensue_core::jobs::notices::JOB_DEAD;
@@ -13,6 +14,7 @@ use ensue_core::key::RESERVED;
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
+use ensue_core::schedules::port::RUNS_MAX;
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -44,6 +46,7 @@ pub(super) struct Sql {
     pub positions: PositionsSql,
     pub jobs: JobsSql,
     pub definitions: DefinitionsSql,
+    pub schedules: SchedulesSql,
 }
 
 impl Sql {
@@ -79,6 +82,7 @@ impl Sql {
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),
             definitions: DefinitionsSql::of(schema),
+            schedules: SchedulesSql::of(schema),
         }
     }
 }
@@ -108,6 +112,7 @@ impl Schema {
             .replace("{errors_max}", &ERRORS_MAX.to_string())
             .replace("{lines_max}", &JOB_LINES_MAX.to_string())
             .replace("{changes_kept}", &CHANGES_KEPT.to_string())
+            .replace("{runs_max}", &RUNS_MAX.to_string())
             .replace("{rules_max}", &RULES_MAX.to_string())
             .replace("{died_with}", DIED_WITH)
             .replace("{job_dead}", JOB_DEAD)
