@@ -71,6 +71,7 @@
 //! | How does an event come to its handlers? | `delivery/` |
 //! | How is work sent to a handler, run once, and followed? | `jobs/` |
 //! | How is something paused, blocked and let go on? | `rules/` |
+//! | How does something happen at a time, again and again? | `schedules/` |
 //! | Why is this not running? | `explain.rs` |
 //! | How does somebody outside of the process read the log, durably? | `groups/` |
 //! | Which store does a text mean? | `address.rs` |
@@ -106,6 +107,7 @@ mod own;
 mod pages;
 mod parking;
 pub mod rules;
+pub mod schedules;
 mod selection;
 mod stream;
 mod subscription;

@@ -93,8 +93,8 @@ pub struct Schedule {
     pub payload: Json,
     /// Of its jobs; higher first.
     pub priority: u64,
-    /// How often a job of it is attempted.
-    pub attempts_max: u32,
+    /// How often a job of it is attempted; as its handler says, unless told.
+    pub attempts_max: Option<u32>,
     /// Who declares it, if it goes when nobody does any more; none if it was made to stay.
     pub managed_by: Option<String>,
 }
@@ -117,7 +117,8 @@ struct Kept {
     handler: Option<String>,
     payload: Box<RawValue>,
     priority: u64,
-    attempts_max: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts_max: Option<u32>,
 }
 
 impl Schedule {
@@ -132,7 +133,7 @@ impl Schedule {
             target,
             payload: Json::null(),
             priority: 0,
-            attempts_max: JOB_ATTEMPTS_MAX,
+            attempts_max: None,
             managed_by: None,
         }
     }
@@ -148,12 +149,15 @@ impl Schedule {
                     "is for a schedule with `handler`: an event is there at once, and cannot overlap; leave it out";
                 return Err(Invalid::new("overlap", reason));
             }
+            if self.attempts_max.is_some() {
+                return Err(Invalid::new("attempts_max", "is for a schedule with `handler`; leave it out"));
+            }
             if self.priority != 0 {
                 return Err(Invalid::new("priority", "is for a schedule with `handler`; leave it out"));
             }
         }
-        if !(1..=ATTEMPTS_LIMIT).contains(&self.attempts_max) {
-            let reason = format!("is {}; choose 1 to {ATTEMPTS_LIMIT}", self.attempts_max);
+        if let Some(attempts) = self.attempts_max.filter(|attempts| !(1..=ATTEMPTS_LIMIT).contains(attempts)) {
+            let reason = format!("is {attempts}; choose 1 to {ATTEMPTS_LIMIT}");
             return Err(Invalid::new("attempts_max", reason));
         }
         if let Some(manager) = &self.managed_by {
@@ -275,7 +279,7 @@ impl Schedule {
                 metadata,
                 priority: self.priority,
                 unique_key: (self.overlap() == Overlap::Skip).then(|| self.unique_key()),
-                attempts_max: self.attempts_max,
+                attempts_max: self.attempts_max.unwrap_or(JOB_ATTEMPTS_MAX),
                 // One failed night does not stop the next.
                 on_exhausted: OnExhausted::Skip,
                 ..NewJob::new(handler.clone())
@@ -314,7 +318,7 @@ mod tests {
             jitter: SignedDuration::from_secs(30),
             payload: Json::parse("payload", r#"{"a":1.50}"#).unwrap(),
             priority: u64::MAX,
-            attempts_max: 2,
+            attempts_max: Some(2),
             managed_by: Some("config".into()),
             ..nightly(mail())
         };
@@ -341,7 +345,7 @@ mod tests {
         assert_eq!(field(Schedule { overlap: Some(Overlap::Skip), ..topic() }), "overlap");
         assert_eq!(field(Schedule { priority: 1, ..topic() }), "priority");
         assert_eq!(field(Schedule { jitter: SignedDuration::from_hours(25), ..topic() }), "jitter");
-        assert_eq!(field(Schedule { attempts_max: 0, ..nightly(mail()) }), "attempts_max");
+        assert_eq!(field(Schedule { attempts_max: Some(0), ..nightly(mail()) }), "attempts_max");
         let never = Timing::cron("0 0 30 2 *", None).unwrap();
         assert_eq!(field(Schedule { timing: never, ..topic() }), "cron");
         let past = Timing::cron("0 0 0 1 1 ? 1969", None).unwrap();
