@@ -8,5 +8,7 @@ mod notices;
 mod pull;
 mod rules;
 mod run;
+mod schedules;
+mod schedules_many;
 mod steer;
 mod support;
