@@ -16,6 +16,7 @@
 //! | How is a handler shown, defined and deleted? | `handler_define.rs` |
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
+//! | How is a schedule made, looked at and fired? | `schedule.rs` |
 //! | How is something paused, blocked and let go on? | `rule.rs` |
 //! | Why is this not running? | `explain.rs` |
 //! | How is work done without a server? | `work.rs` |
@@ -50,6 +51,7 @@ mod pages;
 mod publish;
 mod remote;
 mod rule;
+mod schedule;
 mod serve;
 mod server;
 mod settings;
@@ -128,6 +130,9 @@ enum Command {
     /// Look after jobs: work that is sent straight to a handler
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Look after schedules: what happens at a time, again and again
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// List what is paused and blocked
     #[command(subcommand)]
     Rule(rule::RuleCommand),
@@ -139,7 +144,7 @@ enum Command {
     Block(rule::SetArgs),
     /// Lift a block
     Unblock(rule::LiftArgs),
-    /// Find out why an event, a job or an object does not run
+    /// Find out why an event, a job, an object or a schedule does not run
     Explain(explain::ExplainArgs),
     /// Run the handlers of the config file without a server, as long as is asked for
     Work(work::WorkArgs),
@@ -168,6 +173,7 @@ impl Command {
             | Command::Handler(_)
             | Command::Emit(_)
             | Command::Job(_)
+            | Command::Schedule(_)
             | Command::Rule(_)
             | Command::Pause(_)
             | Command::Resume(_)
@@ -193,6 +199,7 @@ impl Command {
             Command::Handler(command) => handler::run(command).await,
             Command::Emit(args) => emit::run(args).await,
             Command::Job(command) => job::run(command).await,
+            Command::Schedule(command) => schedule::run(command).await,
             Command::Rule(command) => rule::run(command).await,
             Command::Pause(args) => rule::set(args, RuleKind::Pause).await,
             Command::Resume(args) => rule::lift(args, RuleKind::Pause).await,

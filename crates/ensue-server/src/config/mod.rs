@@ -8,6 +8,7 @@
 //! |---|---|
 //! | What does the config file say? | `file.rs` |
 //! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
+//! | What is said about a schedule, and can that be? | `schedules.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
@@ -16,6 +17,7 @@ pub mod file;
 pub mod handlers;
 pub mod handlers_check;
 pub mod listen;
+pub mod schedules;
 pub mod tokens;
 pub mod units;
 
@@ -26,7 +28,8 @@ use crate::config::units::{Size, Span};
 use crate::executors::{Authorities, Executors, Guard};
 use anyhow::{Context, anyhow, bail};
 use ensue::jobs::WORKERS;
-use ensue::{Address, History, Place, Retention};
+use ensue::schedules::Schedule;
+use ensue::{Address, History, Place, Retention, Timestamp};
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::fmt;
@@ -98,6 +101,8 @@ pub struct Settings {
     pub retention: Retention,
     /// What follows from which events.
     pub handlers: Vec<HandlerConfig>,
+    /// What happens at a time.
+    pub schedules: Vec<Schedule>,
     /// Where webhooks may be sent.
     pub guard: Guard,
     /// Whom webhooks trust beside the system's authorities.
@@ -223,6 +228,10 @@ impl Settings {
             (Some(section), Some(file)) => handlers_check::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
         };
+        let schedules = match (&config.schedules, &file) {
+            (Some(section), Some(file)) => schedules::check(section, file, Timestamp::now())?,
+            (Some(_) | None, _) => Vec::new(),
+        };
         let workers_place = match (given.workers, &config.workers, &file) {
             (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
             (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),
@@ -241,6 +250,7 @@ impl Settings {
         Ok(Self {
             store,
             handlers,
+            schedules,
             guard,
             authorities,
             history,
@@ -307,14 +317,18 @@ impl Settings {
     /// What is allowed, and yet not wise.
     pub fn warnings(&self) -> Vec<String> {
         let weak = self.weak_tokens();
-        match weak[..] {
+        let mut warnings = match weak[..] {
             [] => Vec::new(),
             _ => vec![format!(
                 "tokens that can be guessed, with fewer than {TOKEN_BYTES_MIN} characters: {}; replace each with the \
                  output of `{GOOD_TOKEN}`",
                 weak.join(", ")
             )],
-        }
+        };
+        let now = Timestamp::now();
+        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.timing.warning(now)?));
+        warnings.extend(self.schedules.iter().filter_map(odd));
+        warnings
     }
 
     /// What is kept of the log, in words.
