@@ -20,6 +20,7 @@ mod openapi_jobs;
 mod pages;
 mod postgres;
 mod rules;
+mod schedules;
 mod stream;
 mod support;
 mod tokens;
