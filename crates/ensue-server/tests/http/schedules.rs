@@ -6,16 +6,21 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn a_schedule_is_made_shown_changed_and_deleted() {
     let server = Server::start().await;
-    let nightly = json!({"cron": "30 2 * * *", "timezone": "Europe/Berlin", "topic": "report.nightly", "payload": {"n": 1.50}});
+    let nightly =
+        json!({"cron": "30 2 * * *", "timezone": "Europe/Berlin", "topic": "report.nightly", "payload": {"n": 1.50}});
     let made = server.api_ok("PUT", "schedules/nightly", nightly.clone(), 201).await;
-    assert_eq!((&made["description"], &made["timezone"]), (&json!("At 02:30 (Europe/Berlin)"), &json!("Europe/Berlin")));
+    assert_eq!(
+        (&made["description"], &made["timezone"]),
+        (&json!("At 02:30 (Europe/Berlin)"), &json!("Europe/Berlin"))
+    );
     assert_eq!((&made["misfire"], &made["overlap"], &made["warning"]), (&json!("once"), &Value::Null, &Value::Null));
     assert_eq!(made["next"].as_array().unwrap().len(), 5);
     assert_eq!(made["due"], made["next"][0]);
     let again = server.api_ok("PUT", "schedules/nightly", nightly, 200).await;
     assert_eq!(again["updated_at"], made["updated_at"]);
     assert_eq!(server.api_ok("GET", "schedules/nightly", Value::Null, 200).await["payload"], json!({"n": 1.5}));
-    let sweep = json!({"every": "5m", "handler": "sweep", "jitter": "10s", "priority": 7, "misfire": "all", "attempts_max": 2});
+    let sweep =
+        json!({"every": "5m", "handler": "sweep", "jitter": "10s", "priority": 7, "misfire": "all", "attempts_max": 2});
     let sweep = server.api_ok("PUT", "schedules/sweep", sweep, 201).await;
     assert_eq!((&sweep["overlap"], &sweep["every"], &sweep["jitter"]), (&json!("skip"), &json!("5m"), &json!("10s")));
 
@@ -25,7 +30,12 @@ async fn a_schedule_is_made_shown_changed_and_deleted() {
     assert_eq!((&rest["schedules"][0]["name"], &rest["next"]), (&json!("sweep"), &Value::Null));
 
     server.api_ok("DELETE", "schedules/sweep", Value::Null, 200).await;
-    for (method, path) in [("GET", "schedules/sweep"), ("DELETE", "schedules/sweep"), ("POST", "schedules/sweep/run"), ("GET", "schedules/sweep/runs")] {
+    for (method, path) in [
+        ("GET", "schedules/sweep"),
+        ("DELETE", "schedules/sweep"),
+        ("POST", "schedules/sweep/run"),
+        ("GET", "schedules/sweep/runs"),
+    ] {
         server.api(method, path, Value::Null).await.problem(404);
     }
     server.api("GET", "explain?schedule=sweep", Value::Null).await.problem(404);
