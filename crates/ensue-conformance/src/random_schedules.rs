@@ -1,6 +1,6 @@
 //! Does an engine answer as the model does, whatever it is asked about schedules?
 //!
-//! As [`crate::random`], for the fifth part of the port: three names, decisions about what is there and about what was, events and
+//! As [`crate::random`], for the sixth part of the port: three names, decisions about what is there and about what was, events and
 //! jobs that overlap, rules that come and go, processes that declare. A job is told by the order in which it was sent, a version by
 //! the order in which it was given.
 

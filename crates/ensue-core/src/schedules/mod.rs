@@ -1,6 +1,6 @@
 //! What fires, and when?
 //!
-//! The port's fifth part: schedules, durably. Engines keep a schedule as a text that they do not read, with a watermark and the
+//! The port's sixth part: schedules, durably. Engines keep a schedule as a text that they do not read, with a watermark and the
 //! time at which it is due; what fires is decided by [`firing`], and made durable by one verb.
 //!
 //! | question | file |

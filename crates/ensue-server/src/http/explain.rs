@@ -4,7 +4,7 @@ use super::App;
 use super::events::{Named, missing, named, unknown_id};
 use super::problem::Problem;
 use super::query::Query;
-use super::responses::{BadRequest, Invalid, NotFound, StoreProblems};
+use super::responses::{BadRequest, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
@@ -132,7 +132,6 @@ impl<'a> From<&'a ExplainedObject> for ExplainedShape<'a> {
         (status = 200, description = "Why", body = ExplainedShape),
         BadRequest,
         NotFound,
-        Invalid,
         StoreProblems,
     )
 )]

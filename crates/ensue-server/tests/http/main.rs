@@ -17,6 +17,7 @@ mod jobs_input;
 mod jobs_postgres;
 mod openapi;
 mod openapi_jobs;
+mod openapi_schedules;
 mod pages;
 mod postgres;
 mod rules;
