@@ -66,7 +66,7 @@ fn odd(cron: &Cron) -> Option<String> {
 /// Steps that do not come out even begin anew with each hour or day.
 fn uneven(cron: &Cron, unit: &str, step: u16, values: &[u16], whole: u16) -> Option<String> {
     let is_whole = values.len() > 1 && values.len() == usize::from(whole.div_ceil(step.max(1)));
-    if step <= 1 || whole % step == 0 || !is_whole {
+    if step <= 1 || whole.is_multiple_of(step) || !is_whole {
         return None;
     }
     let last = whole - values.last()?;

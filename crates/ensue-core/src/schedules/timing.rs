@@ -20,7 +20,7 @@ pub const ZONE: &str = "UTC";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
     /// A cron expression.
-    Cron(Cron),
+    Cron(Box<Cron>),
     /// Every so often, counted from the beginning of 1970: so it needs to remember nothing, and `every: 5m` comes at
     /// five past.
     Every(SignedDuration),
@@ -54,7 +54,7 @@ impl Timing {
     /// By a cron expression, on the clock of a zone; UTC unless told.
     pub fn cron(expression: &str, zone_name: Option<&str>) -> Result<Self, Invalid> {
         let (zone_name, zone) = zone(zone_name.unwrap_or(ZONE))?;
-        Ok(Self { when: When::Cron(Cron::parse(expression)?), zone_name, zone })
+        Ok(Self { when: When::Cron(Box::new(Cron::parse(expression)?)), zone_name, zone })
     }
 
     /// Every so often. The zone only says how its times are shown.

@@ -25,7 +25,7 @@ pub enum ScheduleCommand {
     /// Show a schedule: what it means, when it fires next, what became of it
     Show(NameArgs),
     /// Make a schedule, or change it
-    Set(SetArgs),
+    Set(Box<SetArgs>),
     /// Fire a schedule now
     Run(RunArgs),
     /// Delete a schedule
@@ -172,7 +172,7 @@ pub async fn run(command: ScheduleCommand) -> anyhow::Result<Outcome> {
     match command {
         ScheduleCommand::List(args) => list_all(args).await,
         ScheduleCommand::Show(args) => show(args).await,
-        ScheduleCommand::Set(args) => set(args).await,
+        ScheduleCommand::Set(args) => set(*args).await,
         ScheduleCommand::Run(args) => run_now(args).await,
         ScheduleCommand::Delete(args) => delete(args).await,
     }

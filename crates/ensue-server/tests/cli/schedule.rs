@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_schedule_is_set_shown_run_held_and_deleted() {
     everywhere(|folder, place| {
+        place.run(folder, &["publish", "first"]).good();
         let cron =
             ["schedule", "set", "nightly", "--cron", "30 2 * * *", "--timezone", "Europe/Berlin", "--topic", "report"];
         let set = place.run(folder, &cron).good();
