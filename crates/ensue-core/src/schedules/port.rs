@@ -3,10 +3,11 @@
 //! An engine does not read what fires when: it keeps a text, a watermark and a time, and lets whoever decided from that
 //! watermark move it, once, in one commit with what follows.
 
-use super::firing::NewRun;
+use super::firing::{NewRun, What};
+use super::schedule::Makes;
 use crate::error::{Invalid, StoreError};
 use crate::event::{Seq, whole_microseconds};
-use crate::jobs::JobId;
+use crate::jobs::{JobId, NewJob};
 use crate::json::Json;
 use crate::key::GroupName;
 use async_trait::async_trait;
@@ -149,10 +150,14 @@ pub fn check(firings: &[Firing]) -> Result<(), StoreError> {
         return Err(Invalid::new("firings", reason).into());
     }
     let names: HashSet<&GroupName> = firings.iter().map(|firing| &firing.name).collect();
-    match names.len() == firings.len() {
-        true => Ok(()),
-        false => Err(Invalid::new("firings", "name a schedule twice: decide again after the first").into()),
+    if names.len() < firings.len() {
+        return Err(Invalid::new("firings", "name a schedule twice: decide again after the first").into());
     }
+    let jobs = firings.iter().flat_map(|firing| &firing.runs).filter_map(|run| match &run.what {
+        What::Fires(Makes::Job(job)) => Some(job),
+        What::Fires(Makes::Event(_)) | What::Skipped(_) => None,
+    });
+    jobs.map(NewJob::check).collect::<Result<(), Invalid>>().map_err(StoreError::from)
 }
 
 impl PutSchedule {
@@ -187,7 +192,7 @@ pub trait Schedules: Send + Sync + 'static {
     async fn next_schedule(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Carries out what was decided, in one commit; an answer for each, in the same order. A job with a `unique_key` is made only if
-    /// none of its handler with that key is live. At most [`FIRINGS_MAX`], and each schedule once. After an error nothing of it was
+    /// none of its handler with that key is live. At most [`FIRINGS_MAX`], each schedule once, and nothing that [`check`] refuses. After an error nothing of it was
     /// written.
     async fn fire(&self, firings: Vec<Firing>) -> Result<Vec<Fired>, StoreError>;
 

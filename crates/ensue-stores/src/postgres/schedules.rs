@@ -158,7 +158,6 @@ impl<'a> Runs<'a> {
 impl PostgresStore {
     async fn fire_all(&self, firings: &[Firing]) -> Result<Vec<Fired>, StoreError> {
         let mut runs = Runs::of(firings);
-        runs.sent.iter().try_for_each(|job| job.check())?;
         let publishing = Publishing::of(self, runs.events_of.iter_mut()).await?;
         let (events, jobs) = (Events::of(&publishing), NewJobs::of(runs.sent.iter().copied()));
         let names: Vec<&str> = firings.iter().map(|firing| firing.name.as_str()).collect();

@@ -208,7 +208,6 @@ fn fire(changing: &mut Changing<'_>, firings: Vec<Firing>) -> Result<Vec<Fired>,
             What::Skipped(_) => {}
         }
     }
-    jobs.iter().try_for_each(NewJob::check)?;
     let appended = if events.is_empty() { Vec::new() } else { changing.append(&events)? };
     let sent = if jobs.is_empty() { Vec::new() } else { send::enqueue(changing, &jobs)? };
     let (mut appended, mut sent, now) = (appended.into_iter(), sent.into_iter(), changing.now());
