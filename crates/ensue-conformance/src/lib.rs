@@ -21,7 +21,7 @@
 //! | How does the suite get a store to try? | [`factory`] |
 //! | What does each verb of the port mean? | [`model`] |
 //! | What must every engine do? | [`suite`] |
-//! | Does an engine answer as the model does, whatever it is asked? | [`random`], [`random_positions`], [`random_jobs`] |
+//! | Does an engine answer as the model does, whatever it is asked? | [`random`], [`random_positions`], [`random_jobs`], [`random_schedules`] |
 //! | Was anything lost, doubled, reordered or forked? | [`history`] |
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
@@ -38,6 +38,7 @@ pub mod postgres;
 pub mod random;
 pub mod random_jobs;
 pub mod random_positions;
+pub mod random_schedules;
 pub mod suite;
 
 pub use ensue_core::clock::{Clock, ManualClock};

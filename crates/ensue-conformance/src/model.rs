@@ -5,7 +5,7 @@
 //! [`crate::random`]. It shares no decision with them: it does not use `ensue_core::plan`.
 //!
 //! This file has the log; what is kept of groups is in `known`, the verbs about them in `positions`; what is kept of
-//! jobs and rules is in `work`, the verbs about them in `jobs` and `rules`; handlers that are kept are in `definitions`.
+//! jobs and rules is in `work`, the verbs about them in `jobs` and `rules`; handlers that are kept are in `definitions`, schedules in `schedules`.
 
 mod definitions;
 mod jobs;
@@ -13,6 +13,7 @@ mod known;
 mod parked;
 mod positions;
 mod rules;
+mod schedules;
 mod work;
 
 use crate::factory::{Factory, Place};
@@ -28,6 +29,7 @@ use ensue_core::{
 };
 use jiff::SignedDuration;
 use known::Known;
+use schedules::Planned;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::Work;
@@ -50,6 +52,7 @@ struct State {
     ids: u64,
     known: Known,
     work: Work,
+    planned: Planned,
 }
 
 /// What is remembered of a key.
@@ -71,6 +74,7 @@ impl State {
         ids: 0,
         known: Known::EMPTY,
         work: Work::EMPTY,
+        planned: Planned::EMPTY,
     };
 
     /// The time to record at.

@@ -5,9 +5,11 @@
 
 mod object;
 mod reading;
+mod schedule;
 
 pub use object::{ObjectFacts, explain_object};
 pub use reading::{ReadingFacts, explain_reading};
+pub use schedule::{ScheduleFacts, explain_schedule};
 
 use crate::handling::{Standing, Verdict};
 use crate::jobs::{Job, JobState, seen};

@@ -29,7 +29,8 @@
 //! | Which handlers does the store itself keep? | [`definitions`] |
 //! | What may be forgotten? | [`retention`] |
 //! | How much of what is read may be held at once? | [`room`] |
-//! | What must an engine be able to do? | [`store`], [`positions`], [`jobs`], [`rules`], [`definitions`] |
+//! | What fires, and when? | [`schedules`] |
+//! | What must an engine be able to do? | [`store`], [`positions`], [`jobs`], [`rules`], [`definitions`], [`schedules`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
 pub mod chain;
@@ -55,6 +56,7 @@ pub mod recent;
 pub mod retention;
 pub mod room;
 pub mod rules;
+pub mod schedules;
 pub mod sequencer;
 pub mod store;
 pub mod tasks;
@@ -71,5 +73,6 @@ pub use json::Json;
 pub use key::{GroupName, IdempotencyKey, ObjectKey, Topic};
 pub use positions::Positions;
 pub use rules::Rules;
+pub use schedules::Schedules;
 pub use sequencer::Sequencer;
 pub use store::Store;

@@ -14,6 +14,7 @@ use crate::key::ObjectKey;
 use crate::positions::{Positions, Renewed};
 use crate::retention::Bounds;
 use crate::rules::Rules;
+use crate::schedules::Schedules;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -92,6 +93,8 @@ pub struct Pulse {
     pub jobs_sent: u64,
     /// When the next job is due, or its lease passes; none where no other process can have changed it.
     pub jobs_due: Option<Timestamp>,
+    /// When the next schedule is due.
+    pub schedules_due: Option<Timestamp>,
 }
 
 /// A durable, gapless, ordered log of events.
@@ -102,7 +105,7 @@ pub struct Pulse {
 /// All verbs may be called from many tasks at once. Errors say what to do; after any error the store holds either
 /// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
-pub trait Store: Positions + Jobs + Rules + Definitions {
+pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 
@@ -185,7 +188,19 @@ pub trait Store: Positions + Jobs + Rules + Definitions {
         let next_due = self.pending(1).await?.first().map(|pending| pending.not_before);
         let (now, rules_version) = (self.now().await?, self.rules_version().await?);
         let (definitions_version, jobs_sent, jobs_due) = (self.definitions_version().await?, 0, None);
-        Ok(Pulse { last, newest, next_due, now, renewed, rules_version, definitions_version, jobs_sent, jobs_due })
+        let schedules_due = self.next_schedule().await?;
+        Ok(Pulse {
+            last,
+            newest,
+            next_due,
+            now,
+            renewed,
+            rules_version,
+            definitions_version,
+            jobs_sent,
+            jobs_due,
+            schedules_due,
+        })
     }
 
     /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing, [`StoreError::Closed`]

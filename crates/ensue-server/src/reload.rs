@@ -1,6 +1,6 @@
 //! What of a config file is taken over while the server runs?
 //!
-//! How many jobs run at once, the collections, and the handlers: those that are new begin, those that are gone come to their end, and limits
+//! How many jobs run at once, the collections, the schedules, and the handlers: those that are new begin, those that are gone come to their end, and limits
 //! are changed in place. What runs goes on as it was begun. The rest is said, with what to do. A file that cannot be read, or
 //! says something that cannot be, changes nothing.
 
@@ -113,6 +113,7 @@ impl Reloading {
         change.apply().await?;
         self.bus.set_collections(collections).await?;
         self.bus.set_workers(new.workers);
+        crate::serve::declare(&self.bus, &new.schedules).await?;
         for setting in needs_restart(&self.settings, &new) {
             tracing::warn!("`{setting}` of the config file has changed: restart the server to take it over");
         }
@@ -123,6 +124,7 @@ impl Reloading {
         }
         (self.settings.handlers, self.settings.workers) = (new.handlers, new.workers);
         self.settings.collections = new.collections;
+        self.settings.schedules = new.schedules;
         self.settings.file = new.file.or_else(|| self.settings.file.take());
         Ok(told)
     }

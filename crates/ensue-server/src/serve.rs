@@ -10,6 +10,7 @@ use crate::config::Settings;
 use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
 use crate::reload::{self, Reloading};
 use anyhow::{Context, anyhow, bail};
+use ensue::schedules::Schedule;
 use ensue::{Bounds, Ensue, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -53,6 +54,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     bus.set_collections(collections).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
+    declare(&bus, &settings.schedules).await?;
 
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
@@ -93,6 +95,14 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
         bail!("the store did not close within {} s; what was acknowledged is on disk", GRACE_MAX.as_secs());
     }
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// Declares the schedules of the config file; one that cannot be made is told, and does not stop the others.
+pub(crate) async fn declare(bus: &Ensue, schedules: &[Schedule]) -> anyhow::Result<()> {
+    for (name, error) in bus.declare_schedules(schedules.to_vec()).await? {
+        tracing::error!(%error, schedule = %name, "a schedule of the config file is not made");
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use crate::handlers::{Binding, Handler, HandlerBuilder, Registry, States, Typed}
 use crate::jobs::{JobLoops, JobOptions, JobsHere};
 use crate::open::{self, Opened, Options};
 use crate::rules::Gate;
+use crate::schedules::SchedulesHere;
 use crate::selection::{self, Selection};
 use crate::stream::{self, EventStream};
 use crate::subscription::Subscription;
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     pub job_loops: Mutex<Option<Arc<JobLoops>>>,
     /// What is known of jobs in this process.
     pub jobs: JobsHere,
+    /// What is known of schedules in this process.
+    pub schedules: SchedulesHere,
     /// The rules that this process goes by.
     pub gate: Arc<Gate>,
     /// Who wants what, of the groups that are read from outside.
@@ -110,6 +113,7 @@ impl Ensue {
                 deliveries,
                 job_loops: Mutex::new(None),
                 jobs: JobsHere::default(),
+                schedules: SchedulesHere::default(),
                 gate: Arc::default(),
                 wanting,
             }),

@@ -72,6 +72,7 @@
 //! | How is work sent to a handler, run once, and followed? | `jobs/` |
 //! | How is a collection brought up to date, one task at a time? | `tasks.rs` |
 //! | How is something paused, blocked and let go on? | `rules/` |
+//! | How does something happen at a time, again and again? | `schedules/` |
 //! | Why is this not running? | `explain.rs` |
 //! | How does somebody outside of the process read the log, durably? | `groups/` |
 //! | Which store does a text mean? | `address.rs` |
@@ -107,6 +108,7 @@ mod own;
 mod pages;
 mod parking;
 pub mod rules;
+pub mod schedules;
 mod selection;
 mod stream;
 mod subscription;

@@ -4,6 +4,7 @@ use crate::Ensue;
 use crate::delivery::{Deliveries, until};
 use crate::jobs::JobLoops;
 use crate::parking;
+use crate::schedules;
 use ensue_core::positions::GroupState;
 use ensue_core::retention::keep_from;
 use ensue_core::{Seq, StoreError};
@@ -35,6 +36,8 @@ impl Running {
         let loops = vec![
             tokio::spawn(until_stopped(stop.subscribe(), release_when_due(bus.clone()))),
             tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus.clone()))),
+            tokio::spawn(until_stopped(stop.subscribe(), schedules::run(bus.clone()))),
+            tokio::spawn(until_stopped(stop.subscribe(), schedules::keep_declared(bus.clone()))),
         ];
         Self { stop, loops, bus, deliveries, jobs }
     }
@@ -52,6 +55,7 @@ impl Running {
             // A loop that does not stop in time is aborted with `self`; its last verb is atomic either way.
             let _stopped_or_late = tokio::time::timeout_at(deadline, task).await;
         }
+        self.bus.undeclare_schedules().await;
         Ok(settled?)
     }
 }

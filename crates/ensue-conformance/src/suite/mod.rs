@@ -35,6 +35,7 @@ pub mod positions_slots;
 pub mod positions_subscriptions;
 pub mod read;
 pub mod retention;
+pub mod schedules;
 
 use crate::factory::{Factory, Place};
 use crate::meaning::EventMeaning;
@@ -398,6 +399,22 @@ macro_rules! each_behaviour {
                 an_end_and_a_cancellation_agree
                 a_renewal_and_an_expiry_agree
             }
+            schedules {
+                a_schedule_comes_back_as_it_was_put
+                a_schedule_is_changed_over_what_is_there
+                schedules_come_page_by_page
+                what_is_due_is_found_in_its_order
+                an_event_is_published_with_the_watermark
+                an_occurrence_fires_once
+                an_occurrence_that_overlaps_is_left_out
+                occurrences_wait_for_each_other_in_a_lane
+                many_schedules_fire_in_one_call
+                a_schedule_is_fired_by_hand
+                a_rule_holds_a_schedule
+                runs_are_kept_up_to_a_number
+                a_schedule_that_nobody_declares_goes
+                a_firing_that_is_refused_changes_nothing
+            }
         }
     };
 }
@@ -613,6 +630,7 @@ mod tests {
             ("jobs_purge", include_str!("jobs_purge.rs")),
             ("jobs_tasks", include_str!("jobs_tasks.rs")),
             ("jobs_concurrency", include_str!("jobs_concurrency.rs")),
+            ("schedules", include_str!("schedules.rs")),
         ];
         let names = |(group, text): &(&str, &str)| -> Vec<String> {
             let functions = text.split("\npub async fn ").skip(1);

@@ -130,7 +130,8 @@ pub async fn a_pulse_tells_what_has_happened(factory: &dyn Factory) {
             rules_version,
             definitions_version: 0,
             jobs_sent,
-            jobs_due
+            jobs_due,
+            schedules_due: None,
         }
     );
     subject.fill("t", None, 3).await;

@@ -6,11 +6,12 @@ mod definitions;
 mod jobs;
 mod log;
 mod positions;
+mod schedules;
 
 use async_trait::async_trait;
 use ensue_conformance::model::Model;
 use ensue_conformance::suite::{behaviours, block_on};
-use ensue_conformance::{Clock, Factory, ManualClock, Place, random, random_jobs, random_positions};
+use ensue_conformance::{Clock, Factory, ManualClock, Place, random, random_jobs, random_positions, random_schedules};
 use ensue_core::store::SharedStore;
 use std::sync::Arc;
 
@@ -78,6 +79,14 @@ enum Fault {
     TellsOfTheCancelled,
     ReportsUnderAnyFence,
     ListsTasksAsTheyWereSent,
+    PutsOverAnything,
+    FindsWhatIsHeldDue,
+    FiresFromAnyWatermark,
+    FiresWhatWasChanged,
+    RunsSideBySide,
+    PublishesWithoutTheWatermark,
+    ListsRunsOldestFirst,
+    DeclaresForEver,
 }
 
 struct Mutant {
@@ -110,6 +119,7 @@ fn the_model_agrees_with_itself() {
     random::compare(&MutantFactory(Fault::None), 300);
     random_positions::compare(&MutantFactory(Fault::None), 300);
     random_jobs::compare(&MutantFactory(Fault::None), 300);
+    random_schedules::compare(&MutantFactory(Fault::None), 300);
 }
 
 const LOG_FAULTS: [Fault; 8] = [
@@ -181,6 +191,17 @@ const JOBS_FAULTS: [Fault; 27] = [
     Fault::ListsTasksAsTheyWereSent,
 ];
 
+const SCHEDULES_FAULTS: [Fault; 8] = [
+    Fault::PutsOverAnything,
+    Fault::FindsWhatIsHeldDue,
+    Fault::FiresFromAnyWatermark,
+    Fault::FiresWhatWasChanged,
+    Fault::RunsSideBySide,
+    Fault::PublishesWithoutTheWatermark,
+    Fault::ListsRunsOldestFirst,
+    Fault::DeclaresForEver,
+];
+
 /// Most are found within a few hundred; one that needs nearly all of them needs a better comparison.
 const CASES: u32 = 20_000;
 
@@ -205,6 +226,13 @@ fn the_comparison_about_jobs_finds_every_mutant() {
     }
 }
 
+#[test]
+fn the_comparison_about_schedules_finds_every_mutant() {
+    for fault in SCHEDULES_FAULTS {
+        assert!(random_schedules::differs(&MutantFactory(fault), CASES), "the comparison does not see {fault:?}");
+    }
+}
+
 /// Does any behaviour of a part of the suite see what is wrong?
 fn is_seen_by_the_suite(fault: Fault, is_meant: fn(&str) -> bool) -> bool {
     let meant = behaviours().into_iter().filter(|one| is_meant(one.name));
@@ -220,7 +248,11 @@ fn is_about_jobs(name: &str) -> bool {
 }
 
 fn is_about_the_log(name: &str) -> bool {
-    !is_about_groups(name) && !is_about_jobs(name)
+    !is_about_groups(name) && !is_about_jobs(name) && !is_about_schedules(name)
+}
+
+fn is_about_schedules(name: &str) -> bool {
+    name.starts_with("schedules")
 }
 
 #[test]
@@ -243,5 +275,13 @@ fn the_suite_about_jobs_finds_every_mutant() {
     assert!(!is_seen_by_the_suite(Fault::None, is_about_jobs), "a right one passes");
     for fault in JOBS_FAULTS {
         assert!(is_seen_by_the_suite(fault, is_about_jobs), "no behaviour of the suite sees {fault:?}");
+    }
+}
+
+#[test]
+fn the_suite_about_schedules_finds_every_mutant() {
+    assert!(!is_seen_by_the_suite(Fault::None, is_about_schedules), "a right one passes");
+    for fault in SCHEDULES_FAULTS {
+        assert!(is_seen_by_the_suite(fault, is_about_schedules), "no behaviour of the suite sees {fault:?}");
     }
 }

@@ -14,6 +14,7 @@
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
 //! | What do many streams cost a server? | `streams.rs` |
+//! | How late are schedules that are all due at once? | `schedules.rs` |
 //! | What can be said to more than one of them? | `args.rs` |
 //! | Which events are measured with, and who publishes them? | `sample.rs`, `callers.rs` |
 //! | How is a noisy machine measured? | `rounds.rs` |
@@ -39,6 +40,7 @@ mod read;
 mod report;
 mod rounds;
 mod sample;
+mod schedules;
 mod snapshot;
 mod streams;
 
@@ -64,6 +66,8 @@ pub enum BenchCommand {
     Read(read::ReadArgs),
     /// Thousands of SSE clients on one server
     Streams(streams::StreamsArgs),
+    /// Ten thousand schedules that are due at once
+    Schedules(schedules::SchedulesArgs),
     /// The handler that does nothing, in a process of its own
     #[command(hide = true)]
     Noop,
@@ -80,6 +84,7 @@ pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
         BenchCommand::Streams(args) => streams::run(args).await?,
+        BenchCommand::Schedules(args) => schedules::run(args).await?,
         BenchCommand::Noop => http::serve_noop().await?,
     }
     Ok(Outcome::Done)

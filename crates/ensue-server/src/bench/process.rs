@@ -52,20 +52,24 @@ impl Served {
 
     /// How much processor time it has had.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let process = self.child.id().context("the server has ended")?;
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
-            .context("processor time is read from /proc, which only Linux has")?;
-        // After the name, which may have blanks: user and system time are the 12th and 13th.
-        let fields = stat.rsplit(") ").next().unwrap_or_default();
-        let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-        // Linux tells them in hundredths of a second.
-        Ok(Duration::from_millis(ticks * 10))
+        cpu_time_of(self.child.id().context("the server has ended")?)
     }
 
     /// Ends it.
     pub async fn end(mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }
+}
+
+/// How much processor time a process has had.
+pub fn cpu_time_of(process: u32) -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
+        .context("processor time is read from /proc, which only Linux has")?;
+    // After the name, which may have blanks: user and system time are the 12th and 13th.
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    // Linux tells them in hundredths of a second.
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 /// How much memory a process holds, in bytes.

@@ -21,10 +21,11 @@ Examples:
   ensue explain event:12 --handler order.paid.invoice
   ensue explain event:12 --group billing                     # a group that is read from outside
   ensue explain object:order:1                               # what of it stands still, and why
+  ensue explain schedule:nightly                             # why it does not fire
 
 Each reason says what to do about it. With --json: the answer of GET /v1/explain.")]
 pub struct ExplainArgs {
-    /// event:SEQ (or its id), job:ID or object:KEY
+    /// event:SEQ (or its id), job:ID, object:KEY or schedule:NAME
     #[arg(value_name = "WHAT", value_parser = what)]
     what: What,
     /// Of an event: for this handler
@@ -45,6 +46,7 @@ enum What {
     Event(EventRef),
     Job(JobId),
     Object(ObjectKey),
+    Schedule(GroupName),
 }
 
 /// For `clap`: what is asked about.
@@ -53,8 +55,10 @@ fn what(text: &str) -> Result<What, String> {
         Some(("event", event)) => event_ref(event).map(What::Event),
         Some(("job", id)) => job_id(id).map(What::Job),
         Some(("object", key)) => ObjectKey::parse(key).map(What::Object).map_err(|invalid| invalid.reason),
-        Some(("schedule", _)) => Err("there are no schedules in this version".into()),
-        Some(_) | None => Err("write event:12, job:ID or object:KEY".into()),
+        Some(("schedule", name)) => {
+            GroupName::parse("schedule", name).map(What::Schedule).map_err(|invalid| invalid.reason)
+        }
+        Some(_) | None => Err("write event:12, job:ID, object:KEY or schedule:NAME".into()),
     }
 }
 
@@ -64,6 +68,7 @@ impl What {
             Self::Event(event) => ("event", event.to_text()),
             Self::Job(id) => ("job", id.to_string()),
             Self::Object(object) => ("object", object.to_string()),
+            Self::Schedule(name) => ("schedule", name.to_string()),
         }
     }
 }
@@ -83,6 +88,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<Outcome> {
         }
         Target::Store(bus) => match &args.what {
             What::Job(id) => as_json(&ExplainedShape::from(&bus.explain_job(*id).await?))?,
+            What::Schedule(name) => as_json(&ExplainedShape::from(&bus.explain_schedule(name).await?))?,
             What::Object(object) => as_json(&ExplainedShape::from(&bus.explain_object(object).await?))?,
             What::Event(event) => match target.event(*event).await? {
                 Found::Pending(pending) => as_json(&ExplainedShape::from(&not_yet(&pending)))?,
@@ -143,7 +149,7 @@ mod tests {
     fn what_is_asked_about_has_its_word_before_it() {
         assert_eq!(what("event:12"), Ok(What::Event(EventRef::Seq(12))));
         assert_eq!(what("object:order:1"), Ok(What::Object(ObjectKey::stored("order:1"))));
-        for bad in ["", "12", "job:12", "schedule:nightly", "order:1"] {
+        for bad in ["", "12", "job:12", "schedule:", "order:1"] {
             assert!(what(bad).is_err(), "{bad}");
         }
     }

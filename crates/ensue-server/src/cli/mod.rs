@@ -17,6 +17,7 @@
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
 //! | How is a collection brought up to date, and what became of its tasks? | `task.rs`, `task_ask.rs` |
+//! | How is a schedule made, looked at and fired? | `schedule.rs` |
 //! | How is something paused, blocked and let go on? | `rule.rs` |
 //! | Why is this not running? | `explain.rs` |
 //! | How is work done without a server? | `work.rs` |
@@ -51,6 +52,7 @@ mod pages;
 mod publish;
 mod remote;
 mod rule;
+mod schedule;
 mod serve;
 mod server;
 mod settings;
@@ -134,6 +136,9 @@ enum Command {
     /// Look after tasks: collections of sources that are brought up to date
     #[command(subcommand)]
     Task(task::TaskCommand),
+    /// Look after schedules: what happens at a time, again and again
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// List what is paused and blocked
     #[command(subcommand)]
     Rule(rule::RuleCommand),
@@ -145,7 +150,7 @@ enum Command {
     Block(rule::SetArgs),
     /// Lift a block
     Unblock(rule::LiftArgs),
-    /// Find out why an event, a job or an object does not run
+    /// Find out why an event, a job, an object or a schedule does not run
     Explain(explain::ExplainArgs),
     /// Run the handlers of the config file without a server, as long as is asked for
     Work(work::WorkArgs),
@@ -175,6 +180,7 @@ impl Command {
             | Command::Emit(_)
             | Command::Job(_)
             | Command::Task(_)
+            | Command::Schedule(_)
             | Command::Rule(_)
             | Command::Pause(_)
             | Command::Resume(_)
@@ -201,6 +207,7 @@ impl Command {
             Command::Emit(args) => emit::run(args).await,
             Command::Job(command) => job::run(command).await,
             Command::Task(command) => task::run(command).await,
+            Command::Schedule(command) => schedule::run(command).await,
             Command::Rule(command) => rule::run(command).await,
             Command::Pause(args) => rule::set(args, RuleKind::Pause).await,
             Command::Resume(args) => rule::lift(args, RuleKind::Pause).await,

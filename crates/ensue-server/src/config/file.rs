@@ -3,6 +3,7 @@
 //! A mistake is answered with the file, the line and the field; nothing is guessed and nothing unknown is passed over.
 
 use super::handlers::{HandlersSection, HistorySection, WebhooksSection};
+use super::schedules::SchedulesSection;
 use super::sources::SourcesSection;
 use super::units::{Size, Span};
 use anyhow::{Context, anyhow};
@@ -33,6 +34,8 @@ pub struct ConfigFile {
     pub history: Option<HistorySection>,
     /// Where webhooks may be sent.
     pub webhooks: Option<WebhooksSection>,
+    /// What happens at a time, again and again.
+    pub schedules: Option<SchedulesSection>,
     /// How long a server that is told to stop waits for handlers that run.
     pub drain_max: Option<Span>,
     /// How many jobs run at once.

@@ -9,6 +9,7 @@
 //! | What does the config file say? | `file.rs` |
 //! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
 //! | What does it say about sources and their collections, and can that be? | `sources.rs` |
+//! | What is said about a schedule, and can that be? | `schedules.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
@@ -17,6 +18,7 @@ pub mod file;
 pub mod handlers;
 pub mod handlers_check;
 pub mod listen;
+pub mod schedules;
 pub mod sources;
 pub mod tokens;
 pub mod units;
@@ -29,7 +31,8 @@ use crate::config::units::{Size, Span};
 use crate::executors::{Authorities, Executors, Guard};
 use anyhow::{Context, anyhow, bail};
 use ensue::jobs::WORKERS;
-use ensue::{Address, History, Place, Retention};
+use ensue::schedules::Schedule;
+use ensue::{Address, History, Place, Retention, Timestamp};
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::fmt;
@@ -103,6 +106,8 @@ pub struct Settings {
     pub handlers: Vec<HandlerConfig>,
     /// What is brought up to date, one task at a time.
     pub collections: Vec<CollectionConfig>,
+    /// What happens at a time.
+    pub schedules: Vec<Schedule>,
     /// Where webhooks may be sent.
     pub guard: Guard,
     /// Whom webhooks trust beside the system's authorities.
@@ -232,6 +237,10 @@ impl Settings {
             (Some(section), Some(file)) => sources::check(section, file, &guard, &handlers)?,
             (Some(_) | None, _) => Vec::new(),
         };
+        let schedules = match (&config.schedules, &file) {
+            (Some(section), Some(file)) => schedules::check(section, file, Timestamp::now())?,
+            (Some(_) | None, _) => Vec::new(),
+        };
         let workers_place = match (given.workers, &config.workers, &file) {
             (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
             (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),
@@ -251,6 +260,7 @@ impl Settings {
             store,
             handlers,
             collections,
+            schedules,
             guard,
             authorities,
             history,
@@ -317,14 +327,18 @@ impl Settings {
     /// What is allowed, and yet not wise.
     pub fn warnings(&self) -> Vec<String> {
         let weak = self.weak_tokens();
-        match weak[..] {
+        let mut warnings = match weak[..] {
             [] => Vec::new(),
             _ => vec![format!(
                 "tokens that can be guessed, with fewer than {TOKEN_BYTES_MIN} characters: {}; replace each with the \
                  output of `{GOOD_TOKEN}`",
                 weak.join(", ")
             )],
-        }
+        };
+        let now = Timestamp::now();
+        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.timing.warning(now)?));
+        warnings.extend(self.schedules.iter().filter_map(odd));
+        warnings
     }
 
     /// What is kept of the log, in words.

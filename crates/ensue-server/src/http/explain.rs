@@ -4,14 +4,14 @@ use super::App;
 use super::events::{Named, missing, named, unknown_id};
 use super::problem::Problem;
 use super::query::Query;
-use super::responses::{BadRequest, Invalid, NotFound, StoreProblems};
+use super::responses::{BadRequest, NotFound, StoreProblems};
 use super::shapes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::explain::{ExplainedDelivery, ExplainedEvent, ExplainedObject, Explanation, Reason};
 use ensue::jobs::{Job, JobId};
-use ensue::{Ensue, Found, ObjectKey, Pending};
+use ensue::{Ensue, Found, GroupName, ObjectKey, Pending};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 #[derive(Serialize, ToSchema)]
 #[schema(as = Explanation)]
 pub(crate) struct ExplainedShape<'a> {
-    /// In one word: the state of a job, what became of an event (`done`, `pending`, `held`, `not_matched`, …), or of an object
-    /// `held`, `waiting` or `free`.
+    /// In one word: the state of a job, what became of an event (`done`, `pending`, `held`, `not_matched`, …), of an object
+    /// `held`, `waiting` or `free`, or of a schedule `held`, `waiting`, `due`, `overdue`, `failing` or `over`.
     verdict: &'a str,
     /// Why, what weighs most first.
     because: Vec<ReasonShape<'a>>,
@@ -113,7 +113,7 @@ impl<'a> From<&'a ExplainedObject> for ExplainedShape<'a> {
 
 /// Explains why something does or does not run
 ///
-/// One of: an event, for one handler or group or for all handlers; a job; an object. Each reason says what kind it is, what
+/// One of: an event, for one handler or group or for all handlers; a job; an object; a schedule. Each reason says what kind it is, what
 /// it is about, and what to do about it.
 #[utoipa::path(
     get,
@@ -126,13 +126,12 @@ impl<'a> From<&'a ExplainedObject> for ExplainedShape<'a> {
         ("group" = Option<String>, Query, description = "Only with `event`: for this group"),
         ("job" = Option<String>, Query, format = "uuid", description = "The job's id"),
         ("object" = Option<String>, Query, description = "The object"),
-        ("schedule" = Option<String>, Query, description = "Refused with 422: there are no schedules in this version"),
+        ("schedule" = Option<String>, Query, description = "The schedule's name"),
     ),
     responses(
         (status = 200, description = "Why", body = ExplainedShape),
         BadRequest,
         NotFound,
-        Invalid,
         StoreProblems,
     )
 )]
@@ -161,7 +160,10 @@ pub(super) async fn explain(State(app): State<Arc<App>>, RawQuery(raw): RawQuery
             let object = ObjectKey::parse(value).map_err(Problem::of_request)?;
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_object(&object).await?)))
         }
-        _ => Err(Problem::invalid("schedule", "cannot be explained: there are no schedules in this version")),
+        _ => {
+            let name = GroupName::parse("schedule", value).map_err(Problem::of_request)?;
+            Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_schedule(&name).await?)))
+        }
     }
 }
 

@@ -16,6 +16,7 @@
 //! | How does a worker in any language get jobs, and say what became of them? | `jobs_claim.rs`, and who listens `jobs_logs.rs` |
 //! | How is a collection brought up to date, and what became of its tasks? | `tasks.rs`, answers in `tasks_shapes.rs` |
 //! | How is something paused, blocked and let go on? | `rules.rs` |
+//! | How does something happen at a time, again and again? | `schedules.rs`, `schedules_shapes.rs` |
 //! | Why is this not running? | `explain.rs` |
 //! | What does a body say that is an object of a few fields? | `fields_body.rs` |
 //! | How does a task hear that the server stops? | `stop.rs` |
@@ -57,6 +58,8 @@ mod publish;
 mod query;
 mod responses;
 pub(crate) mod rules;
+pub(crate) mod schedules;
+pub(crate) mod schedules_shapes;
 pub(crate) mod shapes;
 mod stop;
 mod stream;
@@ -233,6 +236,10 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .route("/tasks/{id}/cancel/", post(tasks::cancel))
         .routes(routes!(rules::list))
         .routes(routes!(rules::set, rules::lift))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::show, schedules::put, schedules::delete))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::runs))
         .routes(routes!(explain::explain))
         .routes(routes!(system::metrics))
         .routes(routes!(system::openapi))

@@ -6,6 +6,7 @@ mod handlers;
 mod job;
 mod list;
 mod reload;
+mod schedule;
 mod serve;
 mod settings;
 mod support;

@@ -5,5 +5,6 @@ mod cli_support;
 mod disk;
 mod postgres;
 mod programs;
+mod schedules;
 mod sqlite;
 mod support;

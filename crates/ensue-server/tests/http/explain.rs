@@ -103,7 +103,7 @@ async fn what_cannot_be_explained_is_refused() {
         (&format!("event={no_id}"), 404),
         (&format!("job={no_id}"), 404),
         ("job=nonsense", 404),
-        ("schedule=nightly", 422),
+        ("schedule=nightly", 404),
     ] {
         server.get(&format!("/v1/explain?{query}")).await.problem(status);
     }

@@ -76,6 +76,7 @@ fn filled(path: &str) -> String {
         .replace("{id}", NO_ID)
         .replace("{handler}", "h.one")
         .replace("{key}", "h.kept")
+        .replace("{name}", "x")
 }
 
 /// The id of nothing.
@@ -90,6 +91,7 @@ fn fitting(path: &str) -> &'static [u8] {
             br#"{"cursor":0,"lease":"010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}"#
         }
         "/v1/handlers/{key}" => br#"{"on":"a"}"#,
+        "/v1/schedules/{name}" => br#"{"cron":"@daily","topic":"t"}"#,
         "/v1/jobs" => br#"{"handler":"h"}"#,
         "/v1/jobs/claim" => br#"{"handlers":["h"]}"#,
         "/v1/jobs/bulk" => br#"{"action":"retry","filter":{"handler":"h"}}"#,
@@ -278,6 +280,7 @@ async fn every_described_status_happens_and_no_other() {
     }
     groups_answer(&server, &mut seen).await;
     crate::openapi_jobs::answer(&server, &mut seen).await;
+    crate::openapi_schedules::answer(&server, &mut seen).await;
     crate::openapi_tasks::answer(&server, &mut seen).await;
     handlers_answer(&server, &mut seen).await;
     for (method, path, status) in &described {

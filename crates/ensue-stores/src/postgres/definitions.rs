@@ -14,8 +14,7 @@ use rand::RngCore;
 use tokio_postgres::types::ToSql;
 
 /// What leads to the version of the schema that keeps handlers.
-pub(super) const MIGRATION: &[&str] =
-    &[include_str!("sql/definitions_tables.sql"), include_str!("sql/fn_pulse.sql"), include_str!("sql/fn_define.sql")];
+pub(super) const MIGRATION: &[&str] = &[include_str!("sql/definitions_tables.sql"), include_str!("sql/fn_define.sql")];
 
 /// The statements, for one schema.
 #[derive(Debug)]

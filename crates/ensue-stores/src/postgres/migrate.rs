@@ -10,6 +10,7 @@ use super::error::{Failure, explain};
 use super::jobs;
 use super::parked;
 use super::positions_sql;
+use super::schedules;
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
@@ -27,6 +28,7 @@ const MIGRATIONS: &[&[&str]] = &[
     jobs::sql::MIGRATION,
     definitions::MIGRATION,
     jobs::tasks::MIGRATION,
+    schedules::MIGRATION,
 ];
 
 /// The log itself.

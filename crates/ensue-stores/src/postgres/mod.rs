@@ -34,6 +34,7 @@
 //! | Which handlers does the store itself keep? | `definitions` |
 //! | How are jobs kept? | `jobs` |
 //! | Who may not run now? | `rules` |
+//! | Which schedules are there, and what became of their occurrences? | `schedules` |
 //!
 //! The way of an append: [`Store::append`] → `batch::Call` → `writer` (gathers) → `batch::Columns` → `sql/fn_append.sql`
 //! (numbers, chains, stores) → `batch::Outcome` → the caller.
@@ -61,6 +62,7 @@ mod positions;
 mod positions_sql;
 mod read;
 mod rules;
+mod schedules;
 mod schema;
 mod server;
 mod settle;

@@ -7,6 +7,7 @@ use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::jobs::tasks::TasksSql;
 use super::positions_sql::PositionsSql;
+use super::schedules::SchedulesSql;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lane::DIED_WITH;
 use ensue_core::jobs::notices::JOB_DEAD;
@@ -14,6 +15,7 @@ use ensue_core::key::RESERVED;
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
+use ensue_core::schedules::port::RUNS_MAX;
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub(super) struct Sql {
     pub jobs: JobsSql,
     pub definitions: DefinitionsSql,
     pub tasks: TasksSql,
+    pub schedules: SchedulesSql,
 }
 
 impl Sql {
@@ -82,6 +85,7 @@ impl Sql {
             jobs: JobsSql::of(schema),
             definitions: DefinitionsSql::of(schema),
             tasks: TasksSql::of(schema),
+            schedules: SchedulesSql::of(schema),
         }
     }
 }
@@ -111,6 +115,7 @@ impl Schema {
             .replace("{errors_max}", &ERRORS_MAX.to_string())
             .replace("{lines_max}", &JOB_LINES_MAX.to_string())
             .replace("{changes_kept}", &CHANGES_KEPT.to_string())
+            .replace("{runs_max}", &RUNS_MAX.to_string())
             .replace("{rules_max}", &RULES_MAX.to_string())
             .replace("{died_with}", DIED_WITH)
             .replace("{job_dead}", JOB_DEAD)

@@ -69,6 +69,7 @@ impl PostgresStore {
             definitions_version: first.get::<_, i64>(14) as u64,
             jobs_sent: self.looks.heard(first.get(10), first.get(12), first.get(13)),
             jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
+            schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
         })
     }
 

@@ -25,6 +25,7 @@
 //! | Which handlers does the store itself keep? | `definitions.rs` |
 //! | How does the embedded store keep jobs? | `jobs/` |
 //! | Who may not run now? | `rules.rs` |
+//! | Which schedules are there, and what became of their occurrences? | `schedules.rs` |
 //! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
 //! | Who else has this file open? | `lock.rs` |
@@ -52,6 +53,7 @@ mod read;
 mod readers;
 mod replier;
 mod rules;
+mod schedules;
 mod schema;
 mod serving;
 mod settle;

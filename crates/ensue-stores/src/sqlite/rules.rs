@@ -4,6 +4,7 @@ use super::SqliteStore;
 use super::groups::{place, unknown_word};
 use super::jobs::lane;
 use super::read::{time_of, uuid_of};
+use super::schedules;
 use super::slots::member_at;
 use super::writer::Changing;
 use async_trait::async_trait;
@@ -75,7 +76,8 @@ fn changed(connection: &Connection, scope: &Scope, now: Timestamp) -> rusqlite::
     connection.prepare_cached("UPDATE ensue_jobs_state SET rules_version = rules_version + 1")?.execute([])?;
     match scope {
         Scope::Object(object) => lane::turn_object(connection, object, now),
-        Scope::Handler(_) | Scope::Schedule(_) => Ok(()),
+        Scope::Schedule(name) => schedules::rule_changed(connection, name),
+        Scope::Handler(_) => Ok(()),
     }
 }
 

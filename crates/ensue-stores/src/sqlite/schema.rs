@@ -7,12 +7,13 @@
 
 use super::connect::{cannot_open, connect_reader};
 use super::error;
+use super::schedules;
 use ensue_core::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 8] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS];
+const MIGRATIONS: [&str; 9] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS, schedules::TABLES];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use ensue_conformance::postgres::fresh_schema;
-use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions};
+use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions, random_schedules};
 use ensue_core::store::SharedStore;
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 use std::sync::Arc;
@@ -60,4 +60,9 @@ fn random_calls_about_groups_have_the_answers_of_the_model() {
 #[test]
 fn random_calls_about_jobs_have_the_answers_of_the_model() {
     random_jobs::compare(&ORDINARY, 24);
+}
+
+#[test]
+fn random_calls_about_schedules_have_the_answers_of_the_model() {
+    random_schedules::compare(&ORDINARY, 24);
 }

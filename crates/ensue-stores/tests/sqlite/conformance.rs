@@ -1,6 +1,6 @@
 //! Does the embedded engine do what every engine must?
 use async_trait::async_trait;
-use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions};
+use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions, random_schedules};
 use ensue_core::store::SharedStore;
 use ensue_stores::sqlite::{SqliteOptions, SqliteStore};
 use std::path::Path;
@@ -78,4 +78,10 @@ fn random_calls_about_groups_have_the_answers_of_the_model() {
 #[test]
 fn random_calls_about_jobs_have_the_answers_of_the_model() {
     random_jobs::compare(&LATE_INDEX, 200);
+}
+
+/// The same about schedules: fired by who decided from what was, held, changed, declared and forgotten.
+#[test]
+fn random_calls_about_schedules_have_the_answers_of_the_model() {
+    random_schedules::compare(&LATE_INDEX, 200);
 }

@@ -36,6 +36,7 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), Store
     inner.tail.hear(pulse.last, pulse.newest);
     inner.due.send_replace(pulse.next_due.map(|due| Instant::now() + until(due, pulse.now)));
     inner.jobs.hear(pulse.jobs_sent, pulse.jobs_due.map(|due| Instant::now() + until(due, pulse.now)));
+    inner.schedules.due.send_replace(pulse.schedules_due.map(|due| Instant::now() + until(due, pulse.now)));
     let heard = match member {
         Some(member) if lease.is_some() => member.hear(sent, pulse.renewed, pulse.now).await,
         Some(_) | None => Ok(()),

@@ -86,6 +86,7 @@ impl Ensue {
         // The log has something new about it, and what was held may go on.
         inner.tail.look_now();
         inner.jobs.ring();
+        inner.schedules.ring();
         // One of them may lift itself before the clock would look.
         inner.jobs.sooner.ring();
         self.store().report_rules(inner.member, version).await?;

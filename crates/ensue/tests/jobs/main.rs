@@ -10,5 +10,7 @@ mod offers;
 mod pull;
 mod rules;
 mod run;
+mod schedules;
+mod schedules_many;
 mod steer;
 mod support;

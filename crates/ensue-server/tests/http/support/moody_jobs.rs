@@ -9,6 +9,7 @@ use ensue::jobs::{
 };
 use ensue::positions::Member;
 use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
+use ensue::schedules::{Declared, Fired, Firing, Kept, PutSchedule, Run, Schedules};
 use ensue::tasks::TaskQuery;
 use ensue::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -113,5 +114,44 @@ impl Definitions for Moody {
     }
     async fn undefine(&self, key: &GroupName) -> Result<bool, StoreError> {
         self.store().await?.undefine(key).await
+    }
+}
+
+#[async_trait]
+impl Schedules for Moody {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<Option<Kept>, StoreError> {
+        self.store().await?.put_schedule(put).await
+    }
+    async fn schedule(&self, name: &GroupName) -> Result<Option<Kept>, StoreError> {
+        self.store().await?.schedule(name).await
+    }
+    async fn schedules(&self, after: Option<&GroupName>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+        self.store().await?.schedules(after, limit).await
+    }
+    async fn delete_schedule(&self, name: &GroupName) -> Result<bool, StoreError> {
+        self.store().await?.delete_schedule(name).await
+    }
+    async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<Vec<Kept>, StoreError> {
+        self.store().await?.due_schedules(now, limit).await
+    }
+    async fn next_schedule(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store().await?.next_schedule().await
+    }
+    async fn fire(&self, firings: Vec<Firing>) -> Result<Vec<Fired>, StoreError> {
+        self.store().await?.fire(firings).await
+    }
+    async fn schedule_runs(&self, name: &GroupName, before: Option<u64>, limit: usize) -> Result<Vec<Run>, StoreError> {
+        self.store().await?.schedule_runs(name, before, limit).await
+    }
+    async fn declare_schedules(
+        &self,
+        process: Uuid,
+        names: &[GroupName],
+        lease: SignedDuration,
+    ) -> Result<Declared, StoreError> {
+        self.store().await?.declare_schedules(process, names, lease).await
+    }
+    async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {
+        self.store().await?.undeclare_schedules(process).await
     }
 }

@@ -33,6 +33,7 @@ mod time;
 
 pub(super) use call::Call;
 pub(super) use looks::Looks;
+pub(super) use row::id_of;
 
 use super::PostgresStore;
 use async_trait::async_trait;

@@ -35,7 +35,7 @@ pub(super) fn stamp_of(id: JobId) -> i64 {
 }
 
 /// Back from both parts of an id.
-pub(super) fn id_of(stamp: i64, number: i64) -> JobId {
+pub(in super::super) fn id_of(stamp: i64, number: i64) -> JobId {
     let (millis, chance) = ((stamp >> CHANCE_BITS) as u128, (stamp & ((1 << CHANCE_BITS) - 1)) as u128);
     let high = ((millis & ((1 << 48) - 1)) << 16) | 0x7000 | chance;
     JobId(Uuid::from_u128((high << 64) | (1 << 63) | number as u128))

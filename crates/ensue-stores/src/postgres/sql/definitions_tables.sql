@@ -22,5 +22,5 @@ $body$;
 CREATE TRIGGER definition_gone AFTER DELETE ON {schema}.definitions
     FOR EACH ROW EXECUTE FUNCTION {schema}.definition_gone();
 
--- The pulse tells their version, too.
+-- The pulse tells their version, too; it is made anew with the schedules.
 DROP FUNCTION {schema}.pulse(timestamptz, bigint, uuid, bigint);

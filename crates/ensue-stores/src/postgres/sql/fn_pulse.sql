@@ -1,5 +1,5 @@
 -- What has happened? In one round trip all that an idle process asks: where the log ends and with which event, when the
--- next delayed event is due, the versions of the rules and of what is defined, how many numbers were given to jobs and which
+-- next delayed event and the next schedule are due, the versions of the rules and of what is defined, how many numbers were given to jobs and which
 -- transactions may have drawn them (all below o_xmin have ended, all below o_xmax have begun), when the next job is due
 -- or its lease passes, and, for a member, what it hears when it renews its lease for p_lease microseconds. A row for
 -- each process that lives, and one at least; no version if no such member is known.
@@ -8,7 +8,7 @@ RETURNS TABLE (
     o_now timestamptz, o_last bigint, o_next_due timestamptz, o_id_part uuid, o_recorded_at timestamptz,
     o_version bigint, o_id uuid, o_name text, o_kind text,
     o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamptz, o_xmin bigint, o_xmax bigint,
-    o_definitions_version bigint
+    o_definitions_version bigint, o_schedules_due timestamptz
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -35,6 +35,8 @@ BEGIN
         (SELECT j.lease_until FROM {schema}.jobs j
          WHERE j.state = 'running' AND j.lease_until > v_lapsed
          ORDER BY j.lease_until, j.number LIMIT 1));
+    SELECT s.due INTO o_schedules_due FROM {schema}.schedules s WHERE s.due IS NOT NULL AND NOT s.held
+    ORDER BY s.due, s.name LIMIT 1;
     IF p_member IS NOT NULL THEN
         FOR o_version, o_id, o_name, o_kind IN
             SELECT r.o_version, r.o_id, r.o_name, r.o_kind FROM {schema}.member_renew(p_now, p_member, p_lease) r

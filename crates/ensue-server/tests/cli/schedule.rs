@@ -1,0 +1,78 @@
+//! Schedules on the command line: from a server and on a store itself, with the same answers.
+
+use crate::support::{Server, ensue, everywhere};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_schedule_is_set_shown_run_held_and_deleted() {
+    everywhere(|folder, place| {
+        place.run(folder, &["publish", "first"]).good();
+        let cron =
+            ["schedule", "set", "nightly", "--cron", "30 2 * * *", "--timezone", "Europe/Berlin", "--topic", "report"];
+        let set = place.run(folder, &cron).good();
+        assert!(set.contains("At 02:30 (Europe/Berlin)") && set.matches("fires next").count() == 5, "{set}");
+        let every = [
+            "schedule",
+            "set",
+            "sweep",
+            "--every",
+            "5m",
+            "--handler",
+            "sweep.run",
+            "--payload",
+            "{\"a\": 1}",
+            "--json",
+        ];
+        let set = place.run(folder, &every).json();
+        assert_eq!((&set["overlap"], &set["payload"]["a"]), (&"skip".into(), &1.into()));
+        let list = place.run(folder, &["schedule", "list"]).good();
+        assert!(list.contains("nightly") && list.contains("Every 5m") && list.contains("sweep.run"), "{list}");
+        let run = place.run(folder, &["schedule", "run", "sweep"]).good();
+        assert!(run.contains(" job "), "{run}");
+        let again = place.run(folder, &["schedule", "run", "sweep"]).good();
+        assert!(again.contains("was not over"), "{again}");
+        let shown = place.run(folder, &["schedule", "show", "sweep"]).good();
+        assert!(shown.contains("overlapped") && shown.contains("  job "), "{shown}");
+        let waits = place.run(folder, &["explain", "schedule:nightly"]).good();
+        assert!(waits.starts_with("schedule nightly: waiting"), "{waits}");
+        place.run(folder, &["pause", "schedule:nightly"]).good();
+        assert!(place.run(folder, &["explain", "schedule:nightly"]).good().contains("ensue resume schedule:nightly"));
+        assert_eq!(place.run(folder, &["schedule", "run", "nightly"]).code, Some(1));
+        let odd = ["schedule", "set", "odd", "--cron", "0/1 * 0 ? * * *", "--topic", "t"];
+        assert!(place.run(folder, &odd).good().contains("warning: "));
+        let bad = place.run(folder, &["schedule", "set", "bad", "--cron", "99 * * * *", "--topic", "t"]);
+        assert!(bad.code == Some(1) && bad.stderr.contains("`99` as its minute"), "{bad:?}");
+        place.run(folder, &["schedule", "delete", "odd"]).good();
+        assert_eq!(place.run(folder, &["schedule", "show", "odd"]).code, Some(1));
+    });
+}
+
+/// What the config file declares is made at the start, and goes with its entry; what was made over the API stays.
+#[test]
+fn schedules_of_the_config_file_come_and_go_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |schedules: &str| {
+        let config = format!("store: sqlite:e.db\nlisten: 127.0.0.1:0\nschedules:\n{schedules}");
+        std::fs::write(folder.join("ensue.yaml"), config).unwrap();
+    };
+    write("  a: { every: 1s, topic: tick }\n  b: { cron: '@yearly', topic: t }\n");
+    let server = Server::start_with(&mut ensue(folder, &["serve"]), folder);
+    server.run(folder, &["schedule", "set", "mine", "--cron", "@yearly", "--topic", "t"]).good();
+    let refused = server.run(folder, &["schedule", "delete", "a"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("declared by config"), "{refused:?}");
+    let begun = Instant::now();
+    while !server.run(folder, &["schedule", "show", "a"]).good().contains("  event ") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not fire");
+    }
+    assert!(server.terminate().success());
+    write("  a: { every: 1s, topic: tick }\n");
+    let server = Server::start_with(&mut ensue(folder, &["serve"]), folder);
+    let list = server.run(folder, &["schedule", "list", "--json"]).json();
+    let names: Vec<_> = list["schedules"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "mine"]);
+    assert!(server.terminate().success());
+    write("  a: { cron: 'x', topic: tick }\n");
+    let check = crate::support::run(folder, &["config", "check"]);
+    assert!(check.code == Some(1) && check.stderr.contains("ensue.yaml:4:6: schedule `a`: `cron`"), "{check:?}");
+}

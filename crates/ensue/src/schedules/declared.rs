@@ -1,0 +1,101 @@
+//! Which schedules does this process declare?
+//!
+//! Those of a config file live as long as a process declares them: each says again and again which ones it does, and one that nobody
+//! has declared for a while is forgotten by whoever says something next. A process that ends takes nothing along, so that a restart
+//! finds its schedules where they were.
+
+use super::Schedule;
+use crate::Ensue;
+use crate::error::Error;
+use ensue_core::{GroupName, StoreError};
+use jiff::SignedDuration;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// How long a schedule is known to be declared, unless it is said again.
+const LEASE: SignedDuration = SignedDuration::from_secs(120);
+/// How often that is said.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+/// How often a process looks that declares nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
+
+impl Ensue {
+    /// Declares schedules for as long as this bus runs, in place of those that it declared before: they are made or changed, and what
+    /// no process that lives declares is forgotten. Each needs to say who manages it; `managed_by: Some("config")`, say. Answers those
+    /// that could not be made, with the reason; the others are.
+    pub async fn declare_schedules(&self, schedules: Vec<Schedule>) -> Result<Vec<(GroupName, Error)>, Error> {
+        if let Some(one) = schedules.iter().find(|one| one.managed_by.is_none()) {
+            let reason = format!("is not set for `{}`: say who declares it", one.name);
+            return Err(ensue_core::Invalid::new("managed_by", reason).into());
+        }
+        // First, so that nobody takes them for forgotten.
+        let names: Vec<GroupName> = schedules.iter().map(|one| one.name.clone()).collect();
+        let declared = self.store().declare_schedules(self.inner().member, &names, LEASE).await?;
+        tell_removed(&declared.removed);
+        let mut failed = Vec::new();
+        for schedule in &schedules {
+            if let Err(error) = self.schedule(schedule.clone()).await {
+                failed.push((schedule.name.clone(), error));
+            }
+        }
+        *self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedules);
+        self.inner().schedules.redeclare.notify_one();
+        Ok(failed)
+    }
+
+    fn declared_here(&self) -> Option<Vec<Schedule>> {
+        self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Declares nothing any more, because this process ends.
+    pub(crate) async fn undeclare_schedules(&self) {
+        if self.declared_here().is_none_or(|declared| declared.is_empty()) {
+            return;
+        }
+        if let Err(error) = self.store().undeclare_schedules(self.inner().member).await {
+            tracing::warn!(%error, "the schedules of this process are declared for two minutes more");
+        }
+    }
+}
+
+fn tell_removed(removed: &[GroupName]) {
+    for name in removed {
+        tracing::info!(schedule = %name, "a schedule that nobody declares any more was removed");
+    }
+}
+
+/// Says again and again what this process declares.
+pub(crate) async fn keep_declared(bus: Ensue) {
+    loop {
+        let declared = bus.declared_here();
+        let wait = match &declared {
+            Some(declared) if !declared.is_empty() => SAY_EVERY,
+            Some(_) | None => LOOK_EVERY,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = bus.inner().schedules.redeclare.notified() => continue,
+        }
+        let Some(declared) = bus.declared_here() else { continue };
+        match say(&bus, &declared).await {
+            Ok(()) => {}
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "the schedules of this process cannot be declared; trying again"),
+        }
+    }
+}
+
+async fn say(bus: &Ensue, declared: &[Schedule]) -> Result<(), StoreError> {
+    let names: Vec<GroupName> = declared.iter().map(|one| one.name.clone()).collect();
+    let said = bus.store().declare_schedules(bus.inner().member, &names, LEASE).await?;
+    tell_removed(&said.removed);
+    // This process was away for too long, and somebody took it for gone.
+    for schedule in declared.iter().filter(|one| said.missing.contains(&one.name)) {
+        match bus.schedule(schedule.clone()).await {
+            Ok(_) => {}
+            Err(Error::Store(error @ StoreError::Closed)) => return Err(error),
+            Err(error) => tracing::warn!(%error, schedule = %schedule.name, "a declared schedule cannot be made"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! Who fires what is due?
+//!
+//! Every process that runs the bus. Each sleeps until the earliest time that it knows of, decides what is due, and lets the store
+//! take the first decision about each (`ensue_core::schedules::firing`). What changes elsewhere is heard of with the pulse: so
+//! an idle process asks nothing of its own.
+
+use super::{Fired, Firing, Kept, Moves, NewRun, RunOutcome, Schedule, firing};
+use crate::Ensue;
+use crate::delivery::until;
+use ensue_core::schedules::port::FIRINGS_MAX;
+use ensue_core::schedules::{Makes, What};
+use ensue_core::{GroupName, StoreError, Timestamp};
+use jiff::SignedDuration;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// How many schedules are looked at, and fired in one commit.
+const BATCH: usize = 500;
+/// How long to wait after something went wrong.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long a schedule is let be that cannot be read or fired.
+const PUT_OFF: SignedDuration = SignedDuration::from_secs(60);
+/// How many schedules are remembered as they were read.
+const READ_MAX: usize = 50_000;
+
+/// What a bus knows of schedules while it lives.
+pub(crate) struct SchedulesHere {
+    changed: Notify,
+    /// When the next one is due, as it was last heard.
+    pub due: watch::Sender<Option<Instant>>,
+    /// What this process declares, if it was told.
+    pub declared: Mutex<Option<Vec<Schedule>>>,
+    /// Rung when that has changed.
+    pub redeclare: Notify,
+}
+
+impl Default for SchedulesHere {
+    fn default() -> Self {
+        Self {
+            changed: Notify::new(),
+            due: watch::Sender::new(None),
+            declared: Mutex::new(None),
+            redeclare: Notify::new(),
+        }
+    }
+}
+
+impl SchedulesHere {
+    /// One may be due before the scheduler looks next.
+    pub fn ring(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// Fires until it is dropped.
+pub(crate) async fn run(bus: Ensue) {
+    let mut heard = bus.inner().schedules.due.subscribe();
+    let mut read = Read::default();
+    loop {
+        let mut next = match fire_due(&bus, &mut read).await {
+            Ok(wait) => wait.map(|wait| Instant::now() + wait),
+            Err(StoreError::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "schedules that are due cannot be fired; trying again");
+                Some(Instant::now() + AGAIN_AFTER)
+            }
+        };
+        loop {
+            tokio::select! {
+                () = at(next) => break,
+                () = bus.inner().schedules.changed.notified() => break,
+                Ok(()) = heard.changed() => next = next.into_iter().chain(*heard.borrow_and_update()).min(),
+            }
+        }
+    }
+}
+
+/// Comes back at this time, or never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Schedules as they were read: reading an expression takes longer than deciding.
+#[derive(Default)]
+struct Read(HashMap<GroupName, (u64, Schedule)>);
+
+impl Read {
+    fn get(&mut self, kept: &Kept) -> Result<&Schedule, StoreError> {
+        let is_known = self.0.get(&kept.name).is_some_and(|(version, _)| *version == kept.version);
+        if !is_known {
+            if self.0.len() >= READ_MAX {
+                self.0.clear();
+            }
+            let schedule = Schedule::stored(&kept.name, &kept.definition, kept.managed_by.as_deref())?;
+            self.0.insert(kept.name.clone(), (kept.version, schedule));
+        }
+        let gone = || StoreError::Engine(format!("the schedule `{}` was forgotten", kept.name));
+        self.0.get(&kept.name).map(|(_, schedule)| schedule).ok_or_else(gone)
+    }
+}
+
+/// Fires everything that is due; answers how long it is to what comes next.
+async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, StoreError> {
+    let store = bus.store();
+    loop {
+        let now = store.now().await?;
+        let due = store.due_schedules(now, BATCH).await?;
+        if due.is_empty() {
+            let next = store.next_schedule().await?;
+            // By the store's clock, which is not ours.
+            return Ok(next.map(|next| until(next, now)));
+        }
+        let (mut firings, mut runs) = (Vec::with_capacity(due.len()), 0);
+        for kept in &due {
+            let firing = decided(bus, read, kept, now);
+            if runs + firing.runs.len() > FIRINGS_MAX {
+                fire(bus, std::mem::take(&mut firings), now).await?;
+                runs = 0;
+            }
+            runs += firing.runs.len();
+            firings.push(firing);
+        }
+        fire(bus, firings, now).await?;
+    }
+}
+
+/// What is to become of one that is due.
+fn decided(bus: &Ensue, read: &mut Read, kept: &Kept, now: Timestamp) -> Firing {
+    let schedule = match read.get(kept) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            tracing::warn!(%error, schedule = %kept.name, "a schedule is let be for a while");
+            return put_off(kept.name.clone(), kept.version, kept.watermark, now, &error);
+        }
+    };
+    let decided = firing::decide(schedule, kept.watermark, now);
+    let mut runs = decided.runs;
+    bus.inner().as_handlers_say(schedule, &mut runs);
+    let moves = Moves { from: kept.watermark, to: decided.watermark, due: decided.due };
+    Firing { name: kept.name.clone(), version: kept.version, moves: Some(moves), runs }
+}
+
+/// Lets one be for a while that cannot be fired, so that it does not stop the others. Its watermark stays: whoever can fires it.
+fn put_off(name: GroupName, version: u64, watermark: Timestamp, now: Timestamp, error: &StoreError) -> Firing {
+    let due = now.checked_add(PUT_OFF).ok();
+    let run = NewRun { occurrence: now, manual: false, what: What::Skipped(format!("it could not be fired: {error}")) };
+    Firing { name, version, moves: Some(Moves { from: watermark, to: watermark, due }), runs: vec![run] }
+}
+
+/// Has the store carry out what was decided. One that is refused is let be, and the others fire.
+async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), StoreError> {
+    let mut parts = vec![firings];
+    while let Some(mut part) = parts.pop() {
+        if part.is_empty() {
+            continue;
+        }
+        match bus.store().fire(part.clone()).await {
+            Ok(fired) => bus.inner().announce_fired(&fired),
+            Err(error @ (StoreError::Invalid(_) | StoreError::Engine(_) | StoreError::Conflict(_))) => {
+                if part.len() > 1 {
+                    parts.push(part.split_off(part.len() / 2));
+                    parts.push(part);
+                    continue;
+                }
+                for one in part {
+                    tracing::warn!(%error, schedule = %one.name, "a schedule is let be for a while");
+                    let Some(moves) = one.moves else { continue };
+                    let later = put_off(one.name, one.version, moves.from, now, &error);
+                    bus.store().fire(vec![later]).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl crate::bus::Inner {
+    /// What a schedule leaves open about its jobs is as their handler says, if this process knows it.
+    pub fn as_handlers_say(&self, schedule: &Schedule, runs: &mut [NewRun]) {
+        if schedule.attempts_max.is_some() {
+            return;
+        }
+        for run in runs {
+            if let What::Fires(Makes::Job(job)) = &mut run.what
+                && let Some((attempts_max, _)) = self.handlers.job_defaults(&job.handler)
+            {
+                job.attempts_max = attempts_max;
+            }
+        }
+    }
+
+    /// Wakes who waits for what was fired.
+    pub fn announce_fired(&self, fired: &[Fired]) {
+        let runs = fired.iter().flat_map(|fired| match fired {
+            Fired::Done(runs) => &runs[..],
+            Fired::Lost | Fired::Held => &[],
+        });
+        let (mut last, mut jobs) = (None, false);
+        for run in runs {
+            match &run.outcome {
+                RunOutcome::Event(seq) => last = last.max(Some(*seq)),
+                RunOutcome::Job(_) => jobs = true,
+                RunOutcome::Overlapped(_) | RunOutcome::Skipped(_) => {}
+            }
+        }
+        if let Some(last) = last {
+            self.ring(last);
+        }
+        if jobs {
+            self.jobs.ring();
+        }
+    }
+}

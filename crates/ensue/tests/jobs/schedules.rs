@@ -1,0 +1,223 @@
+//! What fires at a time fires once, whoever restarts, and says what became of it.
+
+use crate::support::{LONG, Seen, at_once, rule, until, with};
+use ensue::jobs::JobQuery;
+use ensue::rules::RuleKind;
+use ensue::schedules::{Misfire, Overlap, PutSchedule, Run, RunOutcome, Schedule, Target, Timing};
+use ensue::testing::{ManualClock, memory_at};
+use ensue::{Context, Ensue, Event, GroupName, Json, Read, Topic};
+use jiff::SignedDuration;
+use std::time::Duration;
+use tokio::sync::watch;
+
+fn name(text: &str) -> GroupName {
+    GroupName::parse("name", text).unwrap()
+}
+
+fn every_minute(schedule: &str, target: Target) -> Schedule {
+    let timing = Timing::every(SignedDuration::from_mins(1), None).unwrap();
+    Schedule::new(name(schedule), timing, target)
+}
+
+fn topic() -> Target {
+    Target::Topic(Topic::parse("tick").unwrap())
+}
+
+async fn runs(bus: &Ensue, schedule: &str) -> Vec<Run> {
+    bus.schedule_runs(&name(schedule), None, 100).await.unwrap()
+}
+
+async fn events(bus: &Ensue) -> Vec<Event> {
+    let read = Read {
+        after: 0,
+        limit: 1_000,
+        filter: ensue::Filter { topic: Some(Topic::parse("tick").unwrap()), ..Default::default() },
+    };
+    bus.store().read(read).await.unwrap().events
+}
+
+fn occurrence(event: &Event) -> String {
+    let said: serde_json::Value = serde_json::from_str(event.metadata.as_str()).unwrap();
+    said["occurrence"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_occurrence_is_an_event_on_the_schedules_object() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let running = bus.start().await.unwrap();
+    let (made, is_new) = bus.schedule(every_minute("t", topic())).await.unwrap();
+    assert!(is_new && made.next.len() == 5 && made.warning.is_none());
+    for n in 1..=2 {
+        clock.advance(Duration::from_secs(60));
+        until("it fires", async || (events(&bus).await.len() == n).then_some(())).await;
+    }
+    let all = events(&bus).await;
+    assert!(all.iter().all(|event| event.object.as_ref().is_some_and(|object| object.as_str() == "schedule:t")));
+    assert_eq!(all[1].prev, Some(all[0].seq));
+    assert_eq!(
+        all.iter().map(occurrence).collect::<Vec<_>>(),
+        made.next[..2].iter().map(ToString::to_string).collect::<Vec<_>>()
+    );
+    let outcomes: Vec<_> = runs(&bus, "t").await.into_iter().map(|run| run.outcome).collect();
+    assert_eq!(outcomes, [RunOutcome::Event(all[1].seq), RunOutcome::Event(all[0].seq)]);
+    assert_eq!(bus.explain_schedule(&name("t")).await.unwrap().verdict, "waiting");
+    // The same again changes nothing, and nothing is missed by it.
+    let (again, is_new) = bus.schedule(every_minute("t", topic())).await.unwrap();
+    assert!(!is_new && again.kept.version == made.kept.version);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// H20: nobody was there for five minutes and a half.
+#[tokio::test]
+async fn the_misfire_policy_decides_about_what_was_missed() {
+    for (misfire, fired, skipped) in [(Misfire::Once, 1, 1), (Misfire::All, 5, 0), (Misfire::Skip, 0, 1)] {
+        let clock = ManualClock::at_noon();
+        let bus = memory_at(&clock).await.unwrap();
+        bus.schedule(Schedule { misfire, ..every_minute("t", topic()) }).await.unwrap();
+        clock.advance(Duration::from_secs(340));
+        let running = bus.start().await.unwrap();
+        until("it is decided", async || (runs(&bus, "t").await.len() == fired + skipped).then_some(())).await;
+        assert_eq!(events(&bus).await.len(), fired, "{misfire:?}");
+        running.shutdown(LONG).await.unwrap();
+    }
+}
+
+/// H20: a schedule fires although the service restarts more often than its period.
+#[tokio::test]
+async fn restarts_neither_skip_nor_double() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let (made, _) = bus.schedule(every_minute("t", topic())).await.unwrap();
+    for n in 1..=9 {
+        clock.advance(Duration::from_secs(34));
+        let running = bus.start().await.unwrap();
+        until("what is due has fired", async || (events(&bus).await.len() == n * 34 / 60).then_some(())).await;
+        running.shutdown(LONG).await.unwrap();
+    }
+    let expected: Vec<String> = made.next.iter().map(ToString::to_string).collect();
+    assert_eq!(events(&bus).await.iter().map(occurrence).collect::<Vec<_>>(), expected);
+}
+
+/// While the job of one occurrence runs the next is left out; with `queue` it waits, with `allow` it runs beside it.
+#[tokio::test]
+async fn the_overlap_policy_decides_while_a_job_runs() {
+    for (overlap, at_once_max, sent) in [(Overlap::Skip, 1, 1), (Overlap::Queue, 1, 2), (Overlap::Allow, 2, 2)] {
+        let clock = ManualClock::at_noon();
+        let bus = memory_at(&clock).await.unwrap();
+        let (open, seen) = (watch::Sender::new(false), Seen::default());
+        let handler = with(
+            (open.subscribe(), seen.clone()),
+            async |(mut open, seen): (watch::Receiver<bool>, Seen), _: Event, _: Context| {
+                seen.add("began");
+                open.wait_for(|open| *open).await.ok();
+                Ok(())
+            },
+        );
+        bus.register_with("report", ensue::JobOptions { concurrency: Some(2), ..at_once(1) }, handler).unwrap();
+        let running = bus.start().await.unwrap();
+        let target = Target::Handler(name("report"));
+        bus.schedule(Schedule { overlap: Some(overlap), ..every_minute("t", target) }).await.unwrap();
+        for n in 1..=2 {
+            clock.advance(Duration::from_secs(60));
+            until("it is decided", async || (runs(&bus, "t").await.len() == n).then_some(())).await;
+        }
+        until("what may run runs", async || (seen.all().len() >= at_once_max).then_some(())).await;
+        let jobs = bus.store().jobs(JobQuery::default(), 10).await.unwrap().jobs;
+        assert_eq!((jobs.len(), seen.all().len()), (sent, at_once_max), "{overlap:?}");
+        if overlap == Overlap::Skip {
+            assert_eq!(runs(&bus, "t").await[0].outcome, RunOutcome::Overlapped(jobs[0].id));
+            assert!(matches!(bus.run_schedule(&name("t")).await.unwrap().outcome, RunOutcome::Overlapped(_)));
+        }
+        open.send_replace(true);
+        bus.drain().await.unwrap();
+        assert_eq!(seen.all().len(), sent);
+        running.shutdown(LONG).await.unwrap();
+    }
+}
+
+/// H20: one that cannot be read is let be, and says so; the others fire.
+#[tokio::test]
+async fn one_bad_schedule_does_not_stop_the_others() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let now = clock.now();
+    let unreadable = |text: &str| Json::parse("definition", text.to_owned()).unwrap();
+    for (bad, text) in [("a", r#"{"cron":"nope"}"#), ("b", "{}")] {
+        let due = Some(now + SignedDuration::from_secs(1));
+        let put = PutSchedule {
+            name: name(bad),
+            definition: unreadable(text),
+            managed_by: None,
+            over: None,
+            watermark: now,
+            due,
+        };
+        bus.store().put_schedule(put).await.unwrap().unwrap();
+    }
+    bus.schedule(every_minute("good", topic())).await.unwrap();
+    let running = bus.start().await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    until("the good one fires", async || (events(&bus).await.len() == 1).then_some(())).await;
+    until("the bad ones say why they do not", async || {
+        let told = runs(&bus, "a").await.into_iter().chain(runs(&bus, "b").await);
+        let told: Vec<Run> = told
+            .filter(|run| matches!(&run.outcome, RunOutcome::Skipped(why) if why.contains("cannot be read")))
+            .collect();
+        (told.len() >= 2).then_some(())
+    })
+    .await;
+    assert_eq!(bus.explain_schedule(&name("a")).await.unwrap().verdict, "failing");
+    assert!(bus.find_schedule(&name("b")).await.unwrap().unwrap().schedule.is_err());
+    running.shutdown(LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_paused_schedule_fires_nothing_and_then_as_its_policy_says() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let running = bus.start().await.unwrap();
+    bus.schedule(every_minute("t", topic())).await.unwrap();
+    bus.schedule(every_minute("other", topic())).await.unwrap();
+    bus.set_rule(rule(RuleKind::Pause, "schedule:t")).await.unwrap();
+    clock.advance(Duration::from_secs(600));
+    until("the other fires", async || (!events(&bus).await.is_empty()).then_some(())).await;
+    assert_eq!(
+        (runs(&bus, "t").await, bus.explain_schedule(&name("t")).await.unwrap().verdict.as_str()),
+        (Vec::new(), "held")
+    );
+    assert!(bus.run_schedule(&name("t")).await.unwrap_err().to_string().contains("lift the rule"));
+    bus.lift_rule(RuleKind::Pause, &rule(RuleKind::Pause, "schedule:t").scope, "ann").await.unwrap();
+    until("it makes up for it once", async || (runs(&bus, "t").await.len() == 2).then_some(())).await;
+    assert!(matches!(&runs(&bus, "t").await[1].outcome, RunOutcome::Skipped(why) if why.starts_with("9 were missed")));
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// What a config file declares goes when nobody declares it, and a restart in between loses nothing.
+#[tokio::test]
+async fn declared_schedules_live_as_long_as_somebody_declares_them() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let declared = |schedule: &str| Schedule { managed_by: Some("config".into()), ..every_minute(schedule, topic()) };
+    bus.schedule(every_minute("mine", topic())).await.unwrap();
+    let failed = bus.declare_schedules(vec![declared("a"), declared("b"), declared("mine")]).await.unwrap();
+    assert_eq!(failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["mine"], "{failed:?}");
+    for refused in [bus.schedule(every_minute("a", topic())).await.map(drop), bus.delete_schedule(&name("a")).await] {
+        assert!(refused.unwrap_err().to_string().contains("declared by config"));
+    }
+    let running = bus.start().await.unwrap();
+    running.shutdown(LONG).await.unwrap();
+    let names = async || {
+        let all = bus.schedules(None, 10).await.unwrap();
+        all.iter().map(|one| one.kept.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names().await, ["a", "b", "mine"], "who ends takes nothing along");
+    let before = bus.find_schedule(&name("a")).await.unwrap().unwrap();
+    clock.advance(Duration::from_secs(90));
+    bus.declare_schedules(vec![declared("a")]).await.unwrap();
+    assert_eq!(names().await, ["a", "mine"]);
+    let after = bus.find_schedule(&name("a")).await.unwrap().unwrap();
+    assert_eq!((after.kept.watermark, after.kept.version), (before.kept.watermark, before.kept.version));
+    bus.delete_schedule(&name("mine")).await.unwrap();
+    assert!(bus.delete_schedule(&name("mine")).await.is_err());
+}
