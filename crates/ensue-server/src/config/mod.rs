@@ -237,10 +237,17 @@ impl Settings {
             (Some(section), Some(file)) => sources::check(section, file, &guard, &handlers)?,
             (Some(_) | None, _) => Vec::new(),
         };
-        let schedules = match (&config.schedules, &file) {
+        let mut schedules = match (&config.schedules, &file) {
             (Some(section), Some(file)) => schedules::check(section, file, Timestamp::now())?,
             (Some(_) | None, _) => Vec::new(),
         };
+        for (collection, schedule) in collections.iter().filter_map(|one| Some((one, one.schedule.as_ref()?))) {
+            if schedules.iter().any(|other| other.name == schedule.name) {
+                let reason = format!("makes the schedule `{}`, which is under `schedules`, too", schedule.name);
+                return Err(collection.refusal("schedule", &reason));
+            }
+            schedules.push(schedule.clone());
+        }
         let workers_place = match (given.workers, &config.workers, &file) {
             (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
             (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),

@@ -5,8 +5,9 @@ use super::handlers::{RetryFields, Wait};
 use super::handlers_check::{self, HandlerConfig, Runs};
 use crate::executors::Guard;
 use anyhow::anyhow;
-use ensue::Retry;
+use ensue::schedules::{Schedule, Target, Timing};
 use ensue::tasks::{Collection, CollectionOptions, TASK_PRIORITY};
+use ensue::{GroupName, Invalid, Retry};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
@@ -64,6 +65,8 @@ pub struct CollectionConfig {
     pub options: CollectionOptions,
     /// How often a task is attempted; once unless told.
     pub retry: Retry,
+    /// When its tasks are made by themselves.
+    pub schedule: Option<Schedule>,
 }
 
 impl CollectionConfig {
@@ -184,6 +187,11 @@ impl At<'_> {
             }
             None => Retry::never(),
         };
+        let schedule = match &fields.schedule {
+            Some(cron) => Some(self.schedule_of(&collection, cron, fields)?),
+            None => None,
+        };
+        let schedule = schedule.map(|schedule| Schedule { attempts_max: Some(retry.attempts_max()), ..schedule });
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
         let options = CollectionOptions {
             priority: fields.priority.unwrap_or(TASK_PRIORITY),
@@ -194,7 +202,28 @@ impl At<'_> {
             ends_itself: true,
         };
         let (place, field) = (place(self.file, entry), self.field.clone());
-        Ok(CollectionConfig { place, field, collection, runs, options, retry })
+        Ok(CollectionConfig { place, field, collection, runs, options, retry, schedule })
+    }
+
+    /// The schedule that makes its tasks: a job like any other task, and none while one waits or runs.
+    fn schedule_of(
+        &self,
+        collection: &Collection,
+        cron: &Spanned<String>,
+        fields: &CollectionFields,
+    ) -> anyhow::Result<Schedule> {
+        let zone = fields.timezone.as_ref();
+        let refused = |invalid: Invalid| match zone.filter(|_| invalid.field == "timezone") {
+            Some(zone) => self.refuse(zone, ".timezone", invalid.reason),
+            None => self.refuse(cron, ".schedule", invalid.reason),
+        };
+        let timing = Timing::cron(&cron.value, zone.map(|zone| zone.value.as_str())).map_err(refused)?;
+        let name = GroupName::parse("schedule", &collection.dotted()).map_err(refused)?;
+        Ok(Schedule {
+            priority: fields.priority.unwrap_or(TASK_PRIORITY),
+            managed_by: Some(super::schedules::MANAGER.into()),
+            ..Schedule::new(name, timing, Target::Handler(collection.handler()))
+        })
     }
 }
 
@@ -220,6 +249,10 @@ mod tests {
         let options = &issues.options;
         assert_eq!((options.priority, options.timeout), (7, Some(Duration::from_secs(3_600))));
         assert_eq!(options.schedule.as_deref(), Some("0 0/5 * ? * * *"));
+        let schedule = issues.schedule.as_ref().unwrap();
+        assert_eq!((schedule.name.as_str(), schedule.priority), ("github.issues", 7));
+        assert_eq!(schedule.target, Target::Handler(issues.collection.handler()));
+        assert_eq!((schedule.attempts_max, pulls.schedule.is_none()), (Some(3), true));
         assert_eq!((options.timezone.as_deref(), issues.retry.attempts_max()), (Some("UTC"), 3));
         assert_eq!((pulls.options.priority, pulls.options.timeout, pulls.retry.attempts_max()), (100, None, 1));
         assert_eq!(all.len(), 2);
@@ -241,6 +274,11 @@ mod tests {
             ("{ name: a, command: [x], timeout: 0s }", "my.yaml:4:41: `sources.s.collections[0].timeout` is zero"),
             ("{ name: a, command: [x], timezone: UTC }", "my.yaml:4:42: `sources.s.collections[0].timezone` is for"),
             ("{ name: a, command: [x], schedule: ' ' }", "my.yaml:4:42: `sources.s.collections[0].schedule` is empty"),
+            ("{ name: a, command: [x], schedule: '99 * * * *' }", "my.yaml:4:42: `sources.s.collections[0].schedule` "),
+            (
+                "{ name: a, command: [x], schedule: '@daily', timezone: Mars/X }",
+                "my.yaml:4:62: `sources.s.collections[0].timezone` ",
+            ),
             (
                 "{ name: a, command: [x], retry: { attempts_max: 0 } }",
                 "my.yaml:4:39: `sources.s.collections[0].retry` has",

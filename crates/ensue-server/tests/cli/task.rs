@@ -184,3 +184,24 @@ fn a_task_whose_server_is_killed_is_found_when_its_lease_has_passed() {
     }
     assert_eq!(show(&second, folder, &twice)["attempts"], 2);
 }
+
+/// Seed 004: its schedule makes a collection's tasks, one at a time, beside those that somebody asks for.
+#[test]
+fn a_collection_with_a_schedule_is_brought_up_to_date_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let script = "while ! [ -e go ]; do sleep 0.05; done";
+    let server = server(folder, &[("often", script, "schedule: '* * * * * *', timezone: Europe/Berlin")]);
+    let tasks = || server.run(folder, &["task", "list", "s", "--json"]).json()["tasks"].as_array().unwrap().clone();
+    let first = until("a task", || tasks().first().cloned());
+    assert_eq!(first["priority"], json!(100));
+    let id = first["id"].as_str().unwrap();
+    let asked = server.run(folder, &["task", "run", "s", "often", "--detach"]).good();
+    assert_eq!(asked.trim(), id, "the one that is live is answered");
+    let runs = || server.run(folder, &["schedule", "show", "s.often", "--json"]).good();
+    until("a time at which one runs still", || runs().contains("overlap").then_some(()));
+    assert_eq!(tasks().len(), 1, "one at a time");
+    std::fs::write(folder.join("go"), "").unwrap();
+    until("the next", || (tasks().len() > 1).then_some(()));
+    until("its end", || Some(show(&server, folder, id)).filter(|task| task["status"] == "SUCCESS"));
+}
