@@ -106,15 +106,13 @@ impl Timing {
     /// lie between.
     pub fn last_until(&self, since: Timestamp, until: Timestamp) -> Option<Timestamp> {
         let mut last = self.next_after(since).filter(|first| *first <= until)?;
-        // Nothing comes between `none_after` and `until`.
-        let mut none_after = until;
-        while last < none_after {
-            let middle = last + none_after.duration_since(last) / 2;
-            match self.next_after(middle).filter(|next| *next <= until) {
-                Some(next) => last = next,
-                // Nothing between can be nearer than the times of a clock are to each other.
-                None if middle == last => break,
-                None => none_after = middle,
+        // Nothing comes after this one that is wanted.
+        let mut end = until;
+        while let Some(next) = self.next_after(last).filter(|next| *next <= end) {
+            let middle = last + end.duration_since(last) / 2;
+            match self.next_after(middle).filter(|time| *time <= end) {
+                Some(time) => last = time,
+                None => (last, end) = (next, middle),
             }
         }
         Some(last)
