@@ -2,8 +2,9 @@
 .DEFAULT_GOAL := help
 KILLS ?= 1000
 BENCH_EVENTS ?= 10000000
+CASES ?= 5000
 
-.PHONY: help run test check bench crash races
+.PHONY: help run test check bench crash races compare
 
 help: ## Shows what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -31,3 +32,8 @@ races: ## The long campaigns about jobs: 100 freezes, 1,000 pauses, 100,000 held
 	ENSUE_FREEZES=100 ENSUE_PAUSE_RACES=1000 ENSUE_HELD=100000 cargo run --quiet -p ensue-conformance --bin with-postgres -- \
 		cargo test -p ensue --all-features --test jobs -- --nocapture freeze rules::nothing_starts rules::a_resume
 	cargo test -p ensue-server --test http -- --ignored two_hundred_thousand
+
+compare: ## Engines beside the model on random calls that nobody has tried: CASES=5000 of each kind
+	bash scripts/prepare.sh
+	ENSUE_TEST_SEED=random ENSUE_TEST_CASES=$(CASES) cargo run --quiet -p ensue-conformance --bin with-postgres -- \
+		cargo test -p ensue-stores --all-features --test sqlite --test postgres random

@@ -20,8 +20,10 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The variable that repeats a run: the seed that a failure tells.
+/// The variable that repeats a run: the seed that a failure tells, or `random` for sequences that nobody has tried. Without it
+/// they are the same every time, so that a failure is about what was changed.
 pub const SEED: &str = "ENSUE_TEST_SEED";
+const SAME_EVERY_TIME: u64 = 1;
 
 /// The variable that asks for another number of cases: more of them before a release, say.
 pub const CASES: &str = "ENSUE_TEST_CASES";
@@ -372,7 +374,10 @@ pub(crate) fn look_for_a_difference<S: Strategy>(
     cases: u32,
     carry_out: impl Fn(&[S::Value]) -> Result<(), String>,
 ) {
-    let seed = number_from(SEED).unwrap_or_else(rand::random);
+    let seed = match std::env::var(SEED).as_deref() {
+        Ok("random") => rand::random(),
+        _ => number_from(SEED).unwrap_or(SAME_EVERY_TIME),
+    };
     let cases = number_from(CASES).map_or(cases, |cases| u32::try_from(cases).unwrap_or(u32::MAX));
     let config = Config { cases, max_shrink_iters: 1_000, ..Config::default() };
     match try_sequences(config, seed, step, carry_out) {
@@ -392,7 +397,7 @@ pub(crate) fn is_there_a_difference<S: Strategy>(
     carry_out: impl Fn(&[S::Value]) -> Result<(), String>,
 ) -> bool {
     let config = Config { cases, max_shrink_iters: 0, ..Config::default() };
-    matches!(try_sequences(config, 1, step, carry_out), Err(TestError::Fail(..)))
+    matches!(try_sequences(config, SAME_EVERY_TIME, step, carry_out), Err(TestError::Fail(..)))
 }
 
 fn try_sequences<S: Strategy>(

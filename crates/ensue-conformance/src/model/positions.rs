@@ -237,9 +237,13 @@ impl Positions for Model {
 
     async fn unsubscribe(&self, group: &GroupName, id: Uuid) -> Result<bool, StoreError> {
         let (mut state, now) = (self.state()?, self.positions_now());
-        let there = state.known.live_subscriptions(group, now).into_iter().find(|one| one.id == id);
-        there.iter().for_each(|one| state.known.forget_subscription(one));
-        Ok(there.is_some())
+        let was_live = state.known.live_subscriptions(group, now).iter().any(|one| one.id == id);
+        // One that has expired is not there any more for who asks; taken out it is all the same.
+        let there = state.known.subscriptions.iter().find(|(one, _)| one.id == id && one.group == *group);
+        if let Some(one) = there.map(|(one, _)| one.clone()) {
+            state.known.forget_subscription(&one);
+        }
+        Ok(was_live)
     }
 
     async fn touch(&self, group: &GroupName, id: Uuid) -> Result<Option<SubscriptionState>, StoreError> {

@@ -24,8 +24,8 @@ const WITHOUT_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue bench snapshot --store postgres://me@localhost/test               # a minute without, five beside it
-  ensue bench snapshot --store postgres://me@localhost/test --seconds 30  # a first impression")]
+  ensue bench snapshot --store postgres://me@localhost/test  # for five minutes
+  ensue bench snapshot --store postgres://me@localhost/test --seconds 30")]
 pub struct SnapshotArgs {
     /// How many jobs come each second
     #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..=10_000))]
