@@ -133,16 +133,11 @@ fn no_task(id: &str) -> Error {
 
 impl Ensue {
     /// Says which collections this process brings up to date, instead of those that it was told before. May be called at any
-    /// time: what runs goes on to its end as it was begun.
+    /// time: what runs goes on to its end as it was begun. Nothing is changed if it cannot be.
     pub async fn set_collections(&self, collections: Vec<CollectionHandler>) -> Result<(), Error> {
-        let inner = self.inner();
-        let _turn = inner.rebinding.lock().await;
-        inner.handlers.set_collections(collections)?;
-        let deliveries = inner.deliveries().clone();
-        match deliveries {
-            Some(deliveries) => deliveries.take_over(self).await,
-            None => Ok(()),
-        }
+        let mut change = self.rebind();
+        change.collections(collections);
+        change.apply().await
     }
 
     /// The collections that this process brings up to date, in the order in which it was told.

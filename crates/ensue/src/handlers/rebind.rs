@@ -4,6 +4,7 @@ use super::builder::{Binding, Gathered, HandlerBuilder};
 use super::limits::HandlerLimits;
 use crate::Ensue;
 use crate::error::Error;
+use crate::tasks::CollectionHandler;
 use ensue_core::{GroupName, Invalid, StoreError};
 use std::sync::PoisonError;
 
@@ -14,6 +15,7 @@ pub struct Rebinding {
     bound: Gathered,
     unbound: Vec<GroupName>,
     limits: Vec<(GroupName, HandlerLimits)>,
+    collections: Option<Vec<CollectionHandler>>,
 }
 
 impl Ensue {
@@ -43,7 +45,8 @@ impl Ensue {
     /// # Ok(()) }
     /// ```
     pub fn rebind(&self) -> Rebinding {
-        Rebinding { bus: self.clone(), bound: Gathered::default(), unbound: Vec::new(), limits: Vec::new() }
+        let (unbound, limits) = (Vec::new(), Vec::new());
+        Rebinding { bus: self.clone(), bound: Gathered::default(), unbound, limits, collections: None }
     }
 }
 
@@ -63,6 +66,11 @@ impl Rebinding {
         limits.check()?;
         self.limits.push((key.clone(), limits));
         Ok(())
+    }
+
+    /// Says which collections this process brings up to date, instead of those that it was told before.
+    pub fn collections(&mut self, collections: Vec<CollectionHandler>) {
+        self.collections = Some(collections);
     }
 
     /// Makes the change: all of it, or nothing if it cannot be.
@@ -86,8 +94,8 @@ impl Rebinding {
             )
             .into());
         }
-        if !bound.is_empty() || !self.unbound.is_empty() {
-            let before = inner.handlers.change(&self.unbound, bound)?;
+        if !bound.is_empty() || !self.unbound.is_empty() || self.collections.is_some() {
+            let before = inner.handlers.change(&self.unbound, bound, self.collections)?;
             let deliveries = inner.deliveries().clone();
             if let Some(deliveries) = deliveries
                 && let Err(error) = deliveries.take_over(&self.bus).await
