@@ -8,6 +8,7 @@ use ensue_core::jobs::{Held, NewJob, Progress};
 use ensue_core::jobs::{JobChange, JobEnd};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
+use ensue_core::tasks::Collection;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
 use std::any::{Any, TypeId, type_name};
@@ -41,6 +42,9 @@ impl States {
         found.and_then(|value| value.downcast().ok())
     }
 }
+
+/// The collections of this process, as a value that all attempts share: whoever sends a task sends at most one.
+pub(crate) struct Collected(pub Vec<Collection>);
 
 /// What an attempt is told.
 pub(crate) struct ContextParts {
@@ -245,7 +249,12 @@ impl Context {
 
     /// Sends a job if and when this attempt succeeds, in one commit with the note that it did.
     pub fn emit(&self, job: Emit) -> Result<(), Invalid> {
-        self.emit_checked(job.check(|_| None)?)
+        let mut job = job.check(|_| None)?;
+        if let Some(Collected(collections)) = self.0.parts.states.get().as_deref() {
+            let of_one = collections.iter().find(|one| one.handler() == job.handler);
+            job.unique_key = of_one.map(Collection::unique_key).or(job.unique_key);
+        }
+        self.emit_checked(job)
     }
 
     pub(crate) fn emit_checked(&self, job: NewJob) -> Result<(), Invalid> {

@@ -1,6 +1,7 @@
 //! How do handlers come and go while the bus runs?
 
 use super::builder::{Binding, Gathered, HandlerBuilder};
+use super::context::Collected;
 use super::limits::HandlerLimits;
 use crate::Ensue;
 use crate::error::Error;
@@ -96,11 +97,13 @@ impl Rebinding {
         }
         if !bound.is_empty() || !self.unbound.is_empty() || self.collections.is_some() {
             let before = inner.handlers.change(&self.unbound, bound, self.collections)?;
+            tell_attempts(inner);
             let deliveries = inner.deliveries().clone();
             if let Some(deliveries) = deliveries
                 && let Err(error) = deliveries.take_over(&self.bus).await
             {
                 inner.handlers.restore(before);
+                tell_attempts(inner);
                 return Err(error);
             }
         }
@@ -111,4 +114,9 @@ impl Rebinding {
         deliveries.iter().for_each(|deliveries| deliveries.wake());
         Ok(())
     }
+}
+
+/// What runs knows the collections, too.
+fn tell_attempts(inner: &crate::bus::Inner) {
+    inner.states.put(Collected(inner.handlers.collections().into_iter().map(|one| one.collection).collect()));
 }
