@@ -13,7 +13,7 @@ use crate::handlers::{ErasedHandler, Handler, Typed};
 use crate::jobs::{Emit, JobOptions};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::jobs::{Job, JobLine, JobNumber, Progress, Steer};
-use ensue_core::{Invalid, Payload, StoreError, Timestamp};
+use ensue_core::{EventId, Invalid, Payload, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -207,15 +207,31 @@ impl Ensue {
         self.task(id).await?.ok_or_else(|| no_task(id))
     }
 
+    /// Where a task is in the order of [`Ensue::tasks`], to go on after it; also one that was forgotten since, by the time in
+    /// its id.
+    pub async fn task_place(&self, id: &str) -> Result<(Timestamp, JobNumber), Error> {
+        let job = job_of_task(id).ok_or_else(|| no_task(id))?;
+        match self.job(job).await? {
+            Some(job) if is_task_id(id, &job) => Ok(place_of(&job)),
+            Some(_) => Err(no_task(id)),
+            None => EventId(job.0).time().map(|at| (at, job.number())).ok_or_else(|| no_task(id)),
+        }
+    }
+
     /// Tasks by the time at which they were made, at most `limit`. Go on after the last of them: [`TaskQuery::after`].
     pub async fn tasks(&self, mut query: TaskQuery, limit: usize) -> Result<Vec<Task>, Error> {
         let mut jobs: Vec<Job> = Vec::new();
+        let mut wanted = limit.min(PAGE);
         while jobs.len() < limit {
-            let page = self.store().tasks(query.clone(), (limit - jobs.len()).min(PAGE)).await?;
+            let page = self.store().tasks(query.clone(), wanted).await?;
             let Some(last) = page.last() else { break };
             query.after = Some(place_of(last));
-            jobs.extend(page);
+            let count = jobs.len();
+            // Longer keys are among them, which are no collection's.
+            jobs.extend(page.into_iter().filter(|job| Collection::of_handler(&job.handler).is_some()));
+            wanted = if jobs.len() == count { PAGE } else { limit.saturating_sub(jobs.len()).min(PAGE) };
         }
+        jobs.truncate(limit);
         self.as_tasks(jobs).await
     }
 

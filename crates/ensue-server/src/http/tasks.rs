@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::tasks::{Task, TaskQuery, TaskStatus, place_of};
+use ensue::tasks::{Task, TaskQuery, TaskStatus, check_name};
 use ensue::{Ensue, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +116,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let known = ["source", "start", "end", "status", "collection", "after", "limit"];
     let query = Query::parse(raw.as_deref(), &known)?;
     let source = required(&query, "source", "github")?;
+    let collection = query.text("collection");
+    check_name("source", source).map_err(Problem::of_request)?;
+    if let Some(collection) = collection {
+        check_name("collection", collection).map_err(Problem::of_request)?;
+    }
     for name in ["start", "end"] {
         required(&query, name, "2026-11-16T00:00:00Z")?;
     }
@@ -136,10 +141,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         Some(_) => return Err(Problem::bad_request("limit", format!("must be a number from 1 to {TASKS_MAX}"))),
     };
     let after = match query.text("after") {
-        Some(id) => Some(place_of(&app.bus.known_task(id).await?.job)),
+        Some(id) => Some(app.bus.task_place(id).await?),
         None => None,
     };
-    let collection = query.text("collection");
     let wanted =
         TaskQuery { source: source.to_owned(), collection: collection.map(str::to_owned), states, from, to, after };
     let tasks = app.bus.tasks(wanted.clone(), limit).await?;
