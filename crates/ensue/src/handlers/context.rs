@@ -60,6 +60,8 @@ pub(crate) struct ContextParts {
     pub called_off: Option<Arc<AtomicBool>>,
     /// How many lines it may say.
     pub lines_max: usize,
+    /// Are they kept also when it succeeds?
+    pub logs_always: bool,
     pub states: Arc<States>,
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
     pub work: Work,
@@ -307,6 +309,10 @@ impl Context {
         {
             let said = self.said();
             (change.events, change.jobs) = (said.events.clone(), said.jobs.clone());
+            if said.written || self.0.parts.logs_always {
+                let lines = said.lines.iter().cloned().chain(self.dropped_note(said.dropped_lines));
+                change.lines = lines.map(|line| crate::jobs::line_of(self.attempt(), line)).collect();
+            }
         }
         tx.settle_job(&change)?;
         self.settled_on_commit(tx);
@@ -349,15 +355,17 @@ impl Context {
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
         let Said { mut lines, dropped_lines, written, events, jobs, settled, .. } = std::mem::take(&mut *said);
-        if dropped_lines > 0 {
-            let ContextParts { seq, attempt, lines_max, .. } = self.0.parts;
-            let message = format!(
-                "{dropped_lines} more lines were dropped: an attempt may say {lines_max}, and {LINES_BYTES_MAX} bytes"
-            );
-            lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
-        }
+        lines.extend(self.dropped_note(dropped_lines));
         let (events, jobs) = if settled { Default::default() } else { (events, jobs) };
         Settlement { lines, written, events, jobs, settled }
+    }
+
+    /// The line that tells how many were dropped, if any were.
+    fn dropped_note(&self, dropped: u64) -> Option<LogLine> {
+        let ContextParts { seq, attempt, lines_max, .. } = self.0.parts;
+        let message =
+            format!("{dropped} more lines were dropped: an attempt may say {lines_max}, and {LINES_BYTES_MAX} bytes");
+        (dropped > 0).then(|| LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message })
     }
 
     /// Comes back when there is enough to be written at once.

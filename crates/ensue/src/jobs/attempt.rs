@@ -140,6 +140,7 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
         cancelled,
         called_off: Some(called_off),
         lines_max: lines_max(job.attempts_max),
+        logs_always: served.options.logs_always,
         states: bus.inner().states.clone(),
         work: Work::Job(held),
     });

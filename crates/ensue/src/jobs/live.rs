@@ -22,7 +22,7 @@ const LINES: usize = 1_000;
 const LAST_WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// A line as a job's log has it.
-pub(super) fn line_of(attempt: u32, LogLine { at, level, message, .. }: LogLine) -> JobLine {
+pub(crate) fn line_of(attempt: u32, LogLine { at, level, message, .. }: LogLine) -> JobLine {
     JobLine { line: 0, attempt, at, level, message }
 }
 
