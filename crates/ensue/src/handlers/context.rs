@@ -178,6 +178,16 @@ impl Context {
         }
     }
 
+    /// Is there something to be written of how far it is?
+    pub(crate) fn has_progress(&self) -> bool {
+        self.said().progress.is_some()
+    }
+
+    /// Is it an attempt at a job, and not at an event?
+    pub fn is_job(&self) -> bool {
+        matches!(self.0.parts.work, Work::Job(_))
+    }
+
     /// Which attempt this is: 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.0.parts.attempt
