@@ -230,6 +230,17 @@ impl Context {
         let _cancelled_or_gone = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
+    /// Comes back when somebody has called the job off, also if the process was stopping by then.
+    pub async fn called_off(&self) {
+        let mut cancelled = self.0.parts.cancelled.clone();
+        while !self.is_called_off() {
+            // Whoever calls it off tells it to end, once more if it was told already.
+            if cancelled.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// A number that grows whenever somebody else takes this work over. A receiver that remembers the highest it has
     /// seen can refuse what comes late from somebody who has lost it.
     pub fn fence(&self) -> u64 {
