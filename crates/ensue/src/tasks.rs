@@ -13,6 +13,7 @@ use crate::handlers::{ErasedHandler, Handler, Typed};
 use crate::jobs::{Emit, JobOptions};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::jobs::{Job, JobLine, JobNumber, Progress, Steer};
+use ensue_core::room::Room;
 use ensue_core::{EventId, Invalid, Payload, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,15 @@ impl Task {
     pub fn status(&self) -> TaskStatus {
         TaskStatus::of(self.job.state)
     }
+}
+
+/// Some of the tasks that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskPage {
+    /// By the time at which they were made.
+    pub tasks: Vec<Task>,
+    /// May there be more after the last of them?
+    pub has_more: bool,
 }
 
 /// What came of wanting a task.
@@ -218,21 +228,29 @@ impl Ensue {
         }
     }
 
-    /// Tasks by the time at which they were made, at most `limit`. Go on after the last of them: [`TaskQuery::after`].
-    pub async fn tasks(&self, mut query: TaskQuery, limit: usize) -> Result<Vec<Task>, Error> {
+    /// Tasks by the time at which they were made, at most `limit`, and no more than a page has room for. Go on after the last
+    /// of them: [`TaskQuery::after`].
+    pub async fn tasks(&self, mut query: TaskQuery, limit: usize) -> Result<TaskPage, Error> {
         let mut jobs: Vec<Job> = Vec::new();
+        let (mut room, mut is_full) = (Room::of_a_page(), limit == 0);
         let mut wanted = limit.min(PAGE);
-        while jobs.len() < limit {
+        while !is_full {
             let page = self.store().tasks(query.clone(), wanted).await?;
             let Some(last) = page.last() else { break };
             query.after = Some(place_of(last));
             let count = jobs.len();
             // Longer keys are among them, which are no collection's.
-            jobs.extend(page.into_iter().filter(|job| Collection::of_handler(&job.handler).is_some()));
-            wanted = if jobs.len() == count { PAGE } else { limit.saturating_sub(jobs.len()).min(PAGE) };
+            for job in page.into_iter().filter(|job| Collection::of_handler(&job.handler).is_some()) {
+                if jobs.len() == limit || !room.take(job.payload.as_str().len()) {
+                    is_full = true;
+                    break;
+                }
+                jobs.push(job);
+            }
+            is_full |= jobs.len() == limit;
+            wanted = if jobs.len() == count { PAGE } else { (limit - jobs.len()).min(PAGE) };
         }
-        jobs.truncate(limit);
-        self.as_tasks(jobs).await
+        Ok(TaskPage { tasks: self.as_tasks(jobs).await?, has_more: is_full })
     }
 
     async fn as_tasks(&self, jobs: Vec<Job>) -> Result<Vec<Task>, Error> {

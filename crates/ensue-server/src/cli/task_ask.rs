@@ -62,7 +62,7 @@ pub async fn list(target: &Target, filter: &TaskFilter) -> anyhow::Result<Value>
             let (source, collection) = (source.clone(), collection.clone());
             let states = status.map(TaskStatus::states).unwrap_or_default();
             let query = TaskQuery { source, collection, states, from: *start, to: *end, after };
-            as_json(&TasksShape::new(&bus.tasks(query, *limit).await?, *limit))
+            as_json(&TasksShape::from(&bus.tasks(query, *limit).await?))
         }
     }
 }

@@ -88,7 +88,7 @@ pub(super) async fn create(
 /// Lists tasks
 ///
 /// Those of a source that were made from `start` to `end`, both included, by the time at which they were made. Where there
-/// are more than `limit`, go on with `after` set to the answer's `next`, until that is null.
+/// are more than `limit`, or than fit into one answer, go on with `after` set to the answer's `next`, until that is null.
 #[utoipa::path(
     get,
     path = "/tasks",
@@ -147,10 +147,10 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let wanted =
         TaskQuery { source: source.to_owned(), collection: collection.map(str::to_owned), states, from, to, after };
     let tasks = app.bus.tasks(wanted.clone(), limit).await?;
-    if tasks.is_empty() {
+    if tasks.tasks.is_empty() {
         check_known(&app.bus, wanted).await?;
     }
-    Ok(shapes::json(StatusCode::OK, &TasksShape::new(&tasks, limit)))
+    Ok(shapes::json(StatusCode::OK, &TasksShape::from(&tasks)))
 }
 
 /// Refuses a source or a collection that nobody knows: it is not in the config file, and has no task of any time.
@@ -162,7 +162,7 @@ async fn check_known(bus: &Ensue, wanted: TaskQuery) -> Result<(), Problem> {
     // Nothing was made earlier, and not every engine knows earlier times.
     let (from, to) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
     let ever = TaskQuery { states: Vec::new(), from, to, after: None, ..wanted.clone() };
-    if !known.is_empty() || !bus.tasks(ever, 1).await?.is_empty() {
+    if !known.is_empty() || !bus.tasks(ever, 1).await?.tasks.is_empty() {
         return Ok(());
     }
     let what = match collection {
