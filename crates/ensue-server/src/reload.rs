@@ -26,6 +26,8 @@ pub(crate) struct Reloading {
     hang_up: Signal,
     /// The file's text when it was last looked at.
     read: Option<String>,
+    /// How often handlers and collections were taken over.
+    changes: u64,
 }
 
 /// SIGHUP. Listened for before anything else: who is told too early is not ended by it.
@@ -64,7 +66,7 @@ impl Plan {
 impl Reloading {
     pub fn new(bus: Ensue, executors: Executors, settings: Settings, hang_up: Signal) -> Self {
         let read = text(&file_of(&settings));
-        Self { bus, executors, settings, hang_up, read }
+        Self { bus, executors, settings, hang_up, read, changes: 0 }
     }
 
     /// Reads the file again whenever it is told to, or when it has changed if the server is for trying things out.
@@ -81,12 +83,16 @@ impl Reloading {
     }
 
     async fn reload(&mut self) {
+        let before = self.changes;
         let taken_over = match self.settings.again() {
             Ok(new) => self.take_over(new).await,
             Err(error) => Err(error),
         };
         match taken_over {
             Ok(told) => tracing::info!("the config file was read again: {told}"),
+            Err(error) if self.changes != before => {
+                tracing::error!("the config file was read again, and taken over but for its schedules: {error:#}");
+            }
             Err(error) => tracing::error!("the config file was read again, and nothing was changed: {error:#}"),
         }
     }
@@ -110,9 +116,13 @@ impl Reloading {
         // Those of the application stay.
         collections.retain(|one| !self.settings.collections.iter().any(|known| known.collection == *one.collection()));
         collections.extend(self.executors.collections(&new.collections)?);
+        change.collections(collections);
         change.apply().await?;
-        self.bus.set_collections(collections).await?;
         self.bus.set_workers(new.workers);
+        // From here on it goes by these, whatever becomes of the rest: the next reload begins with what is there.
+        (self.settings.handlers, self.settings.workers) = (new.handlers.clone(), new.workers);
+        self.settings.collections = new.collections.clone();
+        self.changes += 1;
         crate::serve::declare(&self.bus, &new.schedules).await?;
         for setting in needs_restart(&self.settings, &new) {
             tracing::warn!("`{setting}` of the config file has changed: restart the server to take it over");
@@ -122,8 +132,6 @@ impl Reloading {
             let count = crate::cli::output::counted(new.collections.len() as u64, "collection");
             told.push_str(&format!(", tasks of {count}"));
         }
-        (self.settings.handlers, self.settings.workers) = (new.handlers, new.workers);
-        self.settings.collections = new.collections;
         self.settings.schedules = new.schedules;
         self.settings.file = new.file.or_else(|| self.settings.file.take());
         Ok(told)

@@ -13,7 +13,8 @@ use crate::handlers::{ErasedHandler, Handler, Typed};
 use crate::jobs::{Emit, JobOptions};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::jobs::{Job, JobLine, JobNumber, Progress, Steer};
-use ensue_core::{Invalid, Payload, StoreError, Timestamp};
+use ensue_core::room::Room;
+use ensue_core::{EventId, Invalid, Payload, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -115,6 +116,15 @@ impl Task {
     }
 }
 
+/// Some of the tasks that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskPage {
+    /// By the time at which they were made.
+    pub tasks: Vec<Task>,
+    /// May there be more after the last of them?
+    pub has_more: bool,
+}
+
 /// What came of wanting a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStarted {
@@ -133,16 +143,11 @@ fn no_task(id: &str) -> Error {
 
 impl Ensue {
     /// Says which collections this process brings up to date, instead of those that it was told before. May be called at any
-    /// time: what runs goes on to its end as it was begun.
+    /// time: what runs goes on to its end as it was begun. Nothing is changed if it cannot be.
     pub async fn set_collections(&self, collections: Vec<CollectionHandler>) -> Result<(), Error> {
-        let inner = self.inner();
-        let _turn = inner.rebinding.lock().await;
-        inner.handlers.set_collections(collections)?;
-        let deliveries = inner.deliveries().clone();
-        match deliveries {
-            Some(deliveries) => deliveries.take_over(self).await,
-            None => Ok(()),
-        }
+        let mut change = self.rebind();
+        change.collections(collections);
+        change.apply().await
     }
 
     /// The collections that this process brings up to date, in the order in which it was told.
@@ -212,16 +217,40 @@ impl Ensue {
         self.task(id).await?.ok_or_else(|| no_task(id))
     }
 
-    /// Tasks by the time at which they were made, at most `limit`. Go on after the last of them: [`TaskQuery::after`].
-    pub async fn tasks(&self, mut query: TaskQuery, limit: usize) -> Result<Vec<Task>, Error> {
+    /// Where a task is in the order of [`Ensue::tasks`], to go on after it; also one that was forgotten since, by the time in
+    /// its id.
+    pub async fn task_place(&self, id: &str) -> Result<(Timestamp, JobNumber), Error> {
+        let job = job_of_task(id).ok_or_else(|| no_task(id))?;
+        match self.job(job).await? {
+            Some(job) if is_task_id(id, &job) => Ok(place_of(&job)),
+            Some(_) => Err(no_task(id)),
+            None => EventId(job.0).time().map(|at| (at, job.number())).ok_or_else(|| no_task(id)),
+        }
+    }
+
+    /// Tasks by the time at which they were made, at most `limit`, and no more than a page has room for. Go on after the last
+    /// of them: [`TaskQuery::after`].
+    pub async fn tasks(&self, mut query: TaskQuery, limit: usize) -> Result<TaskPage, Error> {
         let mut jobs: Vec<Job> = Vec::new();
-        while jobs.len() < limit {
-            let page = self.store().tasks(query.clone(), (limit - jobs.len()).min(PAGE)).await?;
+        let (mut room, mut is_full) = (Room::of_a_page(), limit == 0);
+        let mut wanted = limit.min(PAGE);
+        while !is_full {
+            let page = self.store().tasks(query.clone(), wanted).await?;
             let Some(last) = page.last() else { break };
             query.after = Some(place_of(last));
-            jobs.extend(page);
+            let count = jobs.len();
+            // Longer keys are among them, which are no collection's.
+            for job in page.into_iter().filter(|job| Collection::of_handler(&job.handler).is_some()) {
+                if jobs.len() == limit || !room.take(job.payload.as_str().len()) {
+                    is_full = true;
+                    break;
+                }
+                jobs.push(job);
+            }
+            is_full |= jobs.len() == limit;
+            wanted = if jobs.len() == count { PAGE } else { (limit - jobs.len()).min(PAGE) };
         }
-        self.as_tasks(jobs).await
+        Ok(TaskPage { tasks: self.as_tasks(jobs).await?, has_more: is_full })
     }
 
     async fn as_tasks(&self, jobs: Vec<Job>) -> Result<Vec<Task>, Error> {

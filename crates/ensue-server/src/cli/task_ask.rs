@@ -8,7 +8,7 @@ use crate::http::tasks_shapes::{TaskShape, TasksShape};
 use anyhow::bail;
 use ensue::Timestamp;
 use ensue::jobs::Progress;
-use ensue::tasks::{TaskQuery, TaskStatus, place_of};
+use ensue::tasks::{TaskQuery, TaskStatus};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -56,13 +56,13 @@ pub async fn list(target: &Target, filter: &TaskFilter) -> anyhow::Result<Value>
         }
         Target::Store(bus) => {
             let after = match after {
-                Some(id) => Some(place_of(&bus.known_task(id).await?.job)),
+                Some(id) => Some(bus.task_place(id).await?),
                 None => None,
             };
             let (source, collection) = (source.clone(), collection.clone());
             let states = status.map(TaskStatus::states).unwrap_or_default();
             let query = TaskQuery { source, collection, states, from: *start, to: *end, after };
-            as_json(&TasksShape::new(&bus.tasks(query, *limit).await?, *limit))
+            as_json(&TasksShape::from(&bus.tasks(query, *limit).await?))
         }
     }
 }

@@ -160,14 +160,12 @@ impl Program {
         };
         let stopping = async {
             cx.cancelled().await;
-            if cx.is_called_off() {
-                return Asked::CalledOff;
-            }
             tokio::time::sleep(self.stop_after).await;
             Asked::Stopping
         };
         tokio::select! {
             asked = timed_out => asked,
+            () = cx.called_off() => Asked::CalledOff,
             asked = stopping => asked,
         }
     }

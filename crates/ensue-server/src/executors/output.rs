@@ -2,7 +2,7 @@
 //!
 //! Lines of stdout and stderr become the log of the attempt. A program may say more than anybody wants to keep: lines are
 //! cut, the attempt keeps a bounded part of them, and the rest is read and thrown away, so that the program can go on. A line
-//! of stdout that says how far the program is does that, and is none of the log.
+//! of stdout that says how far a job's program is does that, and is none of the log.
 
 use ensue::jobs::Progress;
 use ensue::positions::delivery::LINE_BYTES_MAX;
@@ -57,6 +57,7 @@ impl<'a> Output<'a> {
     fn say(&self, line: Line, level: Level) {
         let text = line.into_text();
         if level == Level::Info
+            && self.cx.is_job()
             && let Some(progress) = Progress::of_line(&text, Timestamp::now())
         {
             return self.cx.set_progress(progress);

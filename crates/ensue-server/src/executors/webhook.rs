@@ -78,18 +78,11 @@ impl Webhook {
                 let error = format!("the receiver took longer than the timeout of {timeout:?}");
                 Err(HandlerError::failed(error))
             }),
-            () = called_off(cx) => {
+            // When the process stops, what is under way may come to its end.
+            () = cx.called_off() => {
                 Ok(Outcome::Cancel("it was called off, and its request was given up; the receiver may have done it".into()))
             }
         }
-    }
-}
-
-/// Comes back when somebody has called the job off; when the process stops, what is under way may come to its end.
-async fn called_off(cx: &Context) {
-    cx.cancelled().await;
-    if !cx.is_called_off() {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::tasks::{Task, TaskQuery, TaskStatus, place_of};
+use ensue::tasks::{Task, TaskQuery, TaskStatus, check_name};
 use ensue::{Ensue, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub(super) async fn create(
 /// Lists tasks
 ///
 /// Those of a source that were made from `start` to `end`, both included, by the time at which they were made. Where there
-/// are more than `limit`, go on with `after` set to the answer's `next`, until that is null.
+/// are more than `limit`, or than fit into one answer, go on with `after` set to the answer's `next`, until that is null.
 #[utoipa::path(
     get,
     path = "/tasks",
@@ -116,6 +116,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let known = ["source", "start", "end", "status", "collection", "after", "limit"];
     let query = Query::parse(raw.as_deref(), &known)?;
     let source = required(&query, "source", "github")?;
+    let collection = query.text("collection");
+    check_name("source", source).map_err(Problem::of_request)?;
+    if let Some(collection) = collection {
+        check_name("collection", collection).map_err(Problem::of_request)?;
+    }
     for name in ["start", "end"] {
         required(&query, name, "2026-11-16T00:00:00Z")?;
     }
@@ -136,17 +141,16 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         Some(_) => return Err(Problem::bad_request("limit", format!("must be a number from 1 to {TASKS_MAX}"))),
     };
     let after = match query.text("after") {
-        Some(id) => Some(place_of(&app.bus.known_task(id).await?.job)),
+        Some(id) => Some(app.bus.task_place(id).await?),
         None => None,
     };
-    let collection = query.text("collection");
     let wanted =
         TaskQuery { source: source.to_owned(), collection: collection.map(str::to_owned), states, from, to, after };
     let tasks = app.bus.tasks(wanted.clone(), limit).await?;
-    if tasks.is_empty() {
+    if tasks.tasks.is_empty() {
         check_known(&app.bus, wanted).await?;
     }
-    Ok(shapes::json(StatusCode::OK, &TasksShape::new(&tasks, limit)))
+    Ok(shapes::json(StatusCode::OK, &TasksShape::from(&tasks)))
 }
 
 /// Refuses a source or a collection that nobody knows: it is not in the config file, and has no task of any time.
@@ -158,7 +162,7 @@ async fn check_known(bus: &Ensue, wanted: TaskQuery) -> Result<(), Problem> {
     // Nothing was made earlier, and not every engine knows earlier times.
     let (from, to) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
     let ever = TaskQuery { states: Vec::new(), from, to, after: None, ..wanted.clone() };
-    if !known.is_empty() || !bus.tasks(ever, 1).await?.is_empty() {
+    if !known.is_empty() || !bus.tasks(ever, 1).await?.tasks.is_empty() {
         return Ok(());
     }
     let what = match collection {

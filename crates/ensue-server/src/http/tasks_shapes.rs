@@ -1,7 +1,7 @@
 //! What do answers about tasks look like?
 
 use ensue::jobs::{JobLine, Progress};
-use ensue::tasks::{Task, TaskStarted};
+use ensue::tasks::{Task, TaskPage, TaskStarted};
 use ensue::{Level, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -95,9 +95,9 @@ pub(crate) struct TasksShape<'a> {
     next: Option<String>,
 }
 
-impl<'a> TasksShape<'a> {
-    pub fn new(tasks: &'a [Task], limit: usize) -> Self {
-        let next = tasks.last().filter(|_| tasks.len() >= limit).map(Task::id);
+impl<'a> From<&'a TaskPage> for TasksShape<'a> {
+    fn from(TaskPage { tasks, has_more }: &'a TaskPage) -> Self {
+        let next = tasks.last().filter(|_| *has_more).map(Task::id);
         Self { tasks: tasks.iter().map(TaskShape::from).collect(), next }
     }
 }

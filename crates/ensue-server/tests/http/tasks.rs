@@ -1,8 +1,8 @@
 //! Tasks over HTTP: sources, collections, statuses, logs, on both engines.
 
-use crate::support::Server;
 use crate::support::tasks::{self, EVER, Tasks};
-use ensue::Ensue;
+use crate::support::{PATIENCE, Server};
+use ensue::{Context, Emit, Ensue, Event, GroupName, HandlerError, NewEvent, PullHandler};
 use ensue_server::{HttpOptions, Tokens};
 use serde_json::{Value, json};
 
@@ -70,6 +70,9 @@ async fn what_cannot_be_meant_is_refused_and_says_what_to_do() {
         (format!("source=x&{EVER}"), 404, "no source \"x\""),
         (format!("source=s&{EVER}&collection=x"), 404, "no collection \"x\""),
         (format!("source=s&{EVER}&colection=c"), 400, "`colection`"),
+        (format!("source=%00&{EVER}"), 400, "`source` may not contain"),
+        (format!("source=s&{EVER}&collection="), 400, "`collection` is empty"),
+        (format!("source=s&{EVER}&collection=a.b"), 400, "`collection` may not contain '.'"),
     ] {
         let refused = tasks.server.get(&format!("/tasks?{query}")).await.problem(status);
         assert!(refused.contains(told), "{query}: {refused}");
@@ -89,6 +92,20 @@ async fn what_cannot_be_meant_is_refused_and_says_what_to_do() {
     ] {
         tasks.server.get(&target).await.problem(status);
     }
+    // What has been forgotten since is a place all the same, by its time; what is there under another name is none.
+    let gone = "s_c_0190a5a0-0000-7000-8000-000000000001";
+    assert_eq!(tasks.list(&format!("{EVER}&after={gone}")).await, [&*id]);
+    tasks.server.get(&format!("/tasks?source=s&{EVER}&after={other}")).await.problem(404);
+    // Keys that are longer are no tasks, and take no task's place.
+    for _ in 0..3 {
+        let body = br#"{"handler":"task.s.a.b"}"#;
+        tasks.server.request("POST", "/v1/jobs", &["Content-Type: application/json"], body).await;
+    }
+    let (last, _) = tasks.run("c").await;
+    tasks.until(&last, "SUCCESS").await;
+    let page = tasks.server.get(&format!("/tasks?source=s&{EVER}&limit=2")).await.json();
+    assert_eq!((page["tasks"].as_array().unwrap().len(), &page["next"]), (2, &json!(last)), "{page}");
+    assert_eq!(tasks.list(&format!("{EVER}&after={id}&limit=1")).await, [&*last]);
     // A job that is no task is none.
     let sent =
         tasks.server.request("POST", "/v1/jobs", &["Content-Type: application/json"], b"{\"handler\":\"j\"}").await;
@@ -151,5 +168,72 @@ async fn both_headers_open_the_tasks() {
         assert_eq!(made == 401, status == 401, "{header}: {made}");
     }
     assert_eq!(tasks.server.request("GET", "/v1/jobs", &["X-Admin-Token: t"], b"").await.status, 401, "only there");
+    tasks.stop().await;
+}
+
+/// The key of a collection's tasks is nobody else's, whoever comes first; a change that cannot be changes nothing.
+#[tokio::test]
+async fn the_key_of_a_collection_is_its_own() {
+    let tasks = Tasks::start(Ensue::memory().await.unwrap(), HttpOptions::default(), &[("c", "exit 0", "")]).await;
+    let bus = &tasks.server.bus;
+    let key = GroupName::parse("key", "task.s.c").unwrap();
+    let refused = bus.define_pull(&key, &PullHandler::on("a")).await.unwrap_err().to_string();
+    assert!(refused.contains("choose another key"), "{refused}");
+    let bound = || {
+        let change = bus.rebind();
+        change.on("task.s").named("c").handle(async |_: Event, _: Context| Ok::<_, HandlerError>(())).unwrap();
+        change
+    };
+    let taken = "`task.s.c`, which a handler has";
+    let refused = bound().apply().await.unwrap_err().to_string();
+    assert!(refused.contains(taken), "{refused}");
+    let collections = bus.collections();
+    assert_eq!(collections.len(), 1);
+    // Instead of the collection it can be, in one change.
+    let mut change = bound();
+    change.collections(Vec::new());
+    change.apply().await.unwrap();
+    for _ in 0..2 {
+        let refused = bus.set_collections(collections.clone()).await.unwrap_err().to_string();
+        assert!(refused.contains(taken) && bus.collections().is_empty(), "{refused}");
+    }
+    let mut change = bus.rebind();
+    change.unbind(&key);
+    change.collections(collections);
+    change.apply().await.unwrap();
+    let (id, _) = tasks.run("c").await;
+    tasks.until(&id, "SUCCESS").await;
+    tasks.stop().await;
+}
+
+/// A task that is sent as a job is one of the collection's all the same.
+#[tokio::test]
+async fn there_is_one_task_at_a_time_through_every_door() {
+    let script = tasks::waits_for("go");
+    let tasks = Tasks::start(Ensue::memory().await.unwrap(), HttpOptions::default(), &[("c", &script, "")]).await;
+    let bus = &tasks.server.bus;
+    let (id, _) = tasks.run("c").await;
+    tasks.until(&id, "RUNNING").await;
+    let body = br#"{"handler":"task.s.c","unique_key":"mine"}"#;
+    let sent = tasks.server.request("POST", "/v1/jobs", &["Content-Type: application/json"], body).await.json();
+    assert!(id.ends_with(sent["id"].as_str().unwrap()), "{sent}");
+    let change = bus.rebind();
+    let sends = async |_: Event, cx: Context| {
+        cx.emit(Emit::to("task.s.c"))?;
+        cx.publish(NewEvent::new("sent"))?;
+        Ok::<_, HandlerError>(())
+    };
+    change.on("send").named("it").handle(sends).unwrap();
+    change.apply().await.unwrap();
+    bus.publish(NewEvent::new("send")).await.unwrap();
+    let sent = async {
+        while bus.store().bounds().await.unwrap().last < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, sent).await.expect("it did not send");
+    assert_eq!(tasks.list(EVER).await, [&*id]);
+    tasks.write("go");
+    tasks.until(&id, "SUCCESS").await;
     tasks.stop().await;
 }

@@ -197,6 +197,7 @@ impl Life<'_> {
             cancelled: self.cancel.subscribe(),
             called_off: None,
             lines_max: LINES_MAX,
+            logs_always: false,
             states: self.worker.states.clone(),
             work: Work::Delivery(DeliveryWork {
                 member: self.worker.membership.member.id,

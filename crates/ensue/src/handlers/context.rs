@@ -8,6 +8,7 @@ use ensue_core::jobs::{Held, NewJob, Progress};
 use ensue_core::jobs::{JobChange, JobEnd};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
+use ensue_core::tasks::Collection;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
 use std::any::{Any, TypeId, type_name};
@@ -42,6 +43,9 @@ impl States {
     }
 }
 
+/// The collections of this process, as a value that all attempts share: whoever sends a task sends at most one.
+pub(crate) struct Collected(pub Vec<Collection>);
+
 /// What an attempt is told.
 pub(crate) struct ContextParts {
     pub group: GroupName,
@@ -56,6 +60,8 @@ pub(crate) struct ContextParts {
     pub called_off: Option<Arc<AtomicBool>>,
     /// How many lines it may say.
     pub lines_max: usize,
+    /// Are they kept also when it succeeds?
+    pub logs_always: bool,
     pub states: Arc<States>,
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
     pub work: Work,
@@ -172,6 +178,16 @@ impl Context {
         }
     }
 
+    /// Is there something to be written of how far it is?
+    pub(crate) fn has_progress(&self) -> bool {
+        self.said().progress.is_some()
+    }
+
+    /// Is it an attempt at a job, and not at an event?
+    pub fn is_job(&self) -> bool {
+        matches!(self.0.parts.work, Work::Job(_))
+    }
+
     /// Which attempt this is: 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.0.parts.attempt
@@ -214,6 +230,17 @@ impl Context {
         let _cancelled_or_gone = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
+    /// Comes back when somebody has called the job off, also if the process was stopping by then.
+    pub async fn called_off(&self) {
+        let mut cancelled = self.0.parts.cancelled.clone();
+        while !self.is_called_off() {
+            // Whoever calls it off tells it to end, once more if it was told already.
+            if cancelled.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// A number that grows whenever somebody else takes this work over. A receiver that remembers the highest it has
     /// seen can refuse what comes late from somebody who has lost it.
     pub fn fence(&self) -> u64 {
@@ -245,7 +272,12 @@ impl Context {
 
     /// Sends a job if and when this attempt succeeds, in one commit with the note that it did.
     pub fn emit(&self, job: Emit) -> Result<(), Invalid> {
-        self.emit_checked(job.check(|_| None)?)
+        let mut job = job.check(|_| None)?;
+        if let Some(Collected(collections)) = self.0.parts.states.get().as_deref() {
+            let of_one = collections.iter().find(|one| one.handler() == job.handler);
+            job.unique_key = of_one.map(Collection::unique_key).or(job.unique_key);
+        }
+        self.emit_checked(job)
     }
 
     pub(crate) fn emit_checked(&self, job: NewJob) -> Result<(), Invalid> {
@@ -298,6 +330,10 @@ impl Context {
         {
             let said = self.said();
             (change.events, change.jobs) = (said.events.clone(), said.jobs.clone());
+            if said.written || self.0.parts.logs_always {
+                let lines = said.lines.iter().cloned().chain(self.dropped_note(said.dropped_lines));
+                change.lines = lines.map(|line| crate::jobs::line_of(self.attempt(), line)).collect();
+            }
         }
         tx.settle_job(&change)?;
         self.settled_on_commit(tx);
@@ -340,15 +376,17 @@ impl Context {
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
         let Said { mut lines, dropped_lines, written, events, jobs, settled, .. } = std::mem::take(&mut *said);
-        if dropped_lines > 0 {
-            let ContextParts { seq, attempt, lines_max, .. } = self.0.parts;
-            let message = format!(
-                "{dropped_lines} more lines were dropped: an attempt may say {lines_max}, and {LINES_BYTES_MAX} bytes"
-            );
-            lines.push(LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message });
-        }
+        lines.extend(self.dropped_note(dropped_lines));
         let (events, jobs) = if settled { Default::default() } else { (events, jobs) };
         Settlement { lines, written, events, jobs, settled }
+    }
+
+    /// The line that tells how many were dropped, if any were.
+    fn dropped_note(&self, dropped: u64) -> Option<LogLine> {
+        let ContextParts { seq, attempt, lines_max, .. } = self.0.parts;
+        let message =
+            format!("{dropped} more lines were dropped: an attempt may say {lines_max}, and {LINES_BYTES_MAX} bytes");
+        (dropped > 0).then(|| LogLine { seq, attempt, at: Timestamp::now(), level: Level::Warn, message })
     }
 
     /// Comes back when there is enough to be written at once.

@@ -1,9 +1,11 @@
 //! How do handlers come and go while the bus runs?
 
 use super::builder::{Binding, Gathered, HandlerBuilder};
+use super::context::Collected;
 use super::limits::HandlerLimits;
 use crate::Ensue;
 use crate::error::Error;
+use crate::tasks::CollectionHandler;
 use ensue_core::{GroupName, Invalid, StoreError};
 use std::sync::PoisonError;
 
@@ -14,6 +16,7 @@ pub struct Rebinding {
     bound: Gathered,
     unbound: Vec<GroupName>,
     limits: Vec<(GroupName, HandlerLimits)>,
+    collections: Option<Vec<CollectionHandler>>,
 }
 
 impl Ensue {
@@ -43,7 +46,8 @@ impl Ensue {
     /// # Ok(()) }
     /// ```
     pub fn rebind(&self) -> Rebinding {
-        Rebinding { bus: self.clone(), bound: Gathered::default(), unbound: Vec::new(), limits: Vec::new() }
+        let (unbound, limits) = (Vec::new(), Vec::new());
+        Rebinding { bus: self.clone(), bound: Gathered::default(), unbound, limits, collections: None }
     }
 }
 
@@ -63,6 +67,11 @@ impl Rebinding {
         limits.check()?;
         self.limits.push((key.clone(), limits));
         Ok(())
+    }
+
+    /// Says which collections this process brings up to date, instead of those that it was told before.
+    pub fn collections(&mut self, collections: Vec<CollectionHandler>) {
+        self.collections = Some(collections);
     }
 
     /// Makes the change: all of it, or nothing if it cannot be.
@@ -86,13 +95,15 @@ impl Rebinding {
             )
             .into());
         }
-        if !bound.is_empty() || !self.unbound.is_empty() {
-            let before = inner.handlers.change(&self.unbound, bound)?;
+        if !bound.is_empty() || !self.unbound.is_empty() || self.collections.is_some() {
+            let before = inner.handlers.change(&self.unbound, bound, self.collections)?;
+            tell_attempts(inner);
             let deliveries = inner.deliveries().clone();
             if let Some(deliveries) = deliveries
                 && let Err(error) = deliveries.take_over(&self.bus).await
             {
                 inner.handlers.restore(before);
+                tell_attempts(inner);
                 return Err(error);
             }
         }
@@ -103,4 +114,9 @@ impl Rebinding {
         deliveries.iter().for_each(|deliveries| deliveries.wake());
         Ok(())
     }
+}
+
+/// What runs knows the collections, too.
+fn tell_attempts(inner: &crate::bus::Inner) {
+    inner.states.put(Collected(inner.handlers.collections().into_iter().map(|one| one.collection).collect()));
 }

@@ -6,6 +6,7 @@ use super::limits::HandlerLimits;
 use crate::jobs::JobOptions;
 use crate::tasks::CollectionHandler;
 use ensue_core::handling::{OnExhausted, Retry};
+use ensue_core::tasks::Collection;
 use ensue_core::{GroupName, Invalid, key};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,12 @@ impl Inner {
     }
 }
 
+/// What is bound, and the collections, as they were before a change.
+pub(crate) struct Before {
+    bound: Vec<Arc<Spec>>,
+    collections: Vec<CollectionHandler>,
+}
+
 /// Code under a name, and how its jobs are run.
 struct Registered {
     code: Arc<dyn ErasedHandler>,
@@ -53,13 +60,21 @@ impl Registry {
         if let Some(other) = inner.bound.iter().find(|other| other.key == spec.key) {
             return Err(taken(other));
         }
+        if let Some(one) = inner.collection(&spec.key) {
+            return Err(of_collection(one));
+        }
         inner.bound.push(Arc::new(spec));
         Ok(())
     }
 
-    /// Takes these out and those in, at once, while the bus runs; answers what was bound before. Nothing is changed if a key is
-    /// taken.
-    pub fn change(&self, unbound: &[GroupName], bound: Vec<Spec>) -> Result<Vec<Arc<Spec>>, Invalid> {
+    /// Takes these out and those in, at once, while the bus runs, and has these collections if any are told instead of those
+    /// before; answers what was there before. Nothing is changed if a key is taken.
+    pub fn change(
+        &self,
+        unbound: &[GroupName],
+        bound: Vec<Spec>,
+        collections: Option<Vec<CollectionHandler>>,
+    ) -> Result<Before, Invalid> {
         let mut inner = self.lock();
         let mut changed = inner.bound.clone();
         changed.retain(|spec| spec.defined.is_some() || !unbound.contains(&spec.key));
@@ -69,14 +84,30 @@ impl Registry {
             }
             changed.push(Arc::new(spec));
         }
-        let before = std::mem::replace(&mut inner.bound, changed);
+        let collections = collections.unwrap_or_else(|| inner.collections.clone());
+        for (index, one) in collections.iter().enumerate() {
+            one.job_options().check()?;
+            let key = one.collection.handler();
+            let is_same = |other: &CollectionHandler| other.collection == one.collection;
+            if collections[..index].iter().any(is_same) {
+                let reason = format!("`{}` is there twice: choose another name", one.collection.dotted());
+                return Err(Invalid::new("collection", reason));
+            }
+            if changed.iter().any(|spec| spec.key == key) || inner.by_name.contains_key(key.as_str()) {
+                return Err(of_collection(one));
+            }
+        }
+        let before = Before {
+            bound: std::mem::replace(&mut inner.bound, changed),
+            collections: std::mem::replace(&mut inner.collections, collections),
+        };
         drop(inner);
         self.tell();
         Ok(before)
     }
 
-    /// What the store keeps, instead of what it kept before: what is as it was stays. A key that this process binds is left to
-    /// it, and answered.
+    /// What the store keeps, instead of what it kept before: what is as it was stays. A key that this process binds, or
+    /// has a collection of, is left to it, and answered.
     pub fn keep_defined(&self, defined: Vec<Spec>) -> Vec<GroupName> {
         let mut inner = self.lock();
         let (before, mut bound): (Vec<_>, Vec<_>) =
@@ -84,7 +115,7 @@ impl Registry {
         let mut taken = Vec::new();
         for spec in defined {
             let same = before.iter().find(|there| there.key == spec.key && there.defined == spec.defined);
-            match bound.iter().any(|other| other.key == spec.key) {
+            match bound.iter().any(|other| other.key == spec.key) || inner.collection(&spec.key).is_some() {
                 true => taken.push(spec.key),
                 false => bound.push(same.cloned().unwrap_or_else(|| Arc::new(spec))),
             }
@@ -95,9 +126,12 @@ impl Registry {
         taken
     }
 
-    /// What is bound is as it was before.
-    pub fn restore(&self, before: Vec<Arc<Spec>>) {
-        self.lock().bound = before;
+    /// What is bound, and the collections, are as they were before.
+    pub fn restore(&self, before: Before) {
+        {
+            let mut inner = self.lock();
+            (inner.bound, inner.collections) = (before.bound, before.collections);
+        }
         self.tell();
     }
 
@@ -150,6 +184,9 @@ impl Registry {
             let reason = format!("`{name}` is registered already: choose another name");
             return Err(Invalid::new("name", reason));
         }
+        if let Some(one) = inner.collections.iter().find(|one| one.collection.handler().as_str() == name) {
+            return Err(of_collection(one));
+        }
         inner.by_name.insert(name.to_owned(), Registered { code, options });
         Ok(())
     }
@@ -165,34 +202,14 @@ impl Registry {
         !inner.by_name.is_empty() || !inner.collections.is_empty()
     }
 
-    /// These collections instead of those before. Nothing is changed if two are the same, or a handler has the key of one.
-    pub fn set_collections(&self, collections: Vec<CollectionHandler>) -> Result<(), Invalid> {
-        let mut inner = self.lock();
-        for (index, one) in collections.iter().enumerate() {
-            one.job_options().check()?;
-            let key = one.collection.handler();
-            let is_same = |other: &CollectionHandler| other.collection == one.collection;
-            if collections[..index].iter().any(is_same) {
-                let reason = format!("`{}` is there twice: choose another name", one.collection.dotted());
-                return Err(Invalid::new("collection", reason));
-            }
-            if inner.bound.iter().any(|spec| spec.key == key) || inner.by_name.contains_key(key.as_str()) {
-                let reason = format!(
-                    "`{}` makes the key `{key}`, which a handler has: choose another name for one of them",
-                    one.collection.dotted()
-                );
-                return Err(Invalid::new("collection", reason));
-            }
-        }
-        inner.collections = collections;
-        drop(inner);
-        self.tell();
-        Ok(())
-    }
-
     /// The collections, as they were told.
     pub fn collections(&self) -> Vec<CollectionHandler> {
         self.lock().collections.clone()
+    }
+
+    /// The collection whose tasks are jobs of this handler, if it is one of this process.
+    pub fn collection_of(&self, handler: &GroupName) -> Option<Collection> {
+        self.lock().collection(handler).map(|one| one.collection.clone())
     }
 
     /// All code that is kept under a name.
@@ -255,6 +272,16 @@ impl Registry {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Two want the key of a collection.
+fn of_collection(one: &CollectionHandler) -> Invalid {
+    let reason = format!(
+        "`{}` makes the key `{}`, which a handler has: choose another name for one of them",
+        one.collection.dotted(),
+        one.collection.handler()
+    );
+    Invalid::new("collection", reason)
 }
 
 fn taken(other: &Spec) -> Invalid {

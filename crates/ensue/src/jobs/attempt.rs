@@ -140,6 +140,7 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
         cancelled,
         called_off: Some(called_off),
         lines_max: lines_max(job.attempts_max),
+        logs_always: served.options.logs_always,
         states: bus.inner().states.clone(),
         work: Work::Job(held),
     });
@@ -152,15 +153,20 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
     let first = first_turn(run, timeout).await;
     drop(inside);
     let (served, store) = (served.clone(), bus.store().clone());
-    match first {
-        FirstTurn::Ended(ended) => Start::Begun(Begun::Ended(Box::new(Over::new(served, job, &context, ended)))),
-        FirstTurn::Waits(rest) => Start::Begun(Begun::Waits(Box::pin(async move {
-            tokio::select! {
-                ended = live::run(&store, held, &context, rest) => Over::new(served, job, &context, ended),
-                () = is_lost(lost) => Over { job, how: How::Lost },
-            }
-        }))),
-    }
+    let rest = match first {
+        FirstTurn::Ended(ended) if !context.has_progress() => {
+            return Start::Begun(Begun::Ended(Box::new(Over::new(served, job, &context, ended))));
+        }
+        // How far it came is written before its end.
+        FirstTurn::Ended(ended) => Box::pin(std::future::ready(ended)),
+        FirstTurn::Waits(rest) => rest,
+    };
+    Start::Begun(Begun::Waits(Box::pin(async move {
+        tokio::select! {
+            ended = live::run(&store, held, &context, rest) => Over::new(served, job, &context, ended),
+            () = is_lost(lost) => Over { job, how: How::Lost },
+        }
+    })))
 }
 
 async fn is_lost(mut lost: watch::Receiver<bool>) {

@@ -16,11 +16,13 @@ use tokio::time::Instant;
 
 /// How long what is said may wait before it is written.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// How long the last of it may take to be written before the attempt ends without it.
+/// How many lines are read at once.
+const LINES: usize = 1_000;
+/// How long it may take to write how far it came before the attempt ends without that.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// A line as a job's log has it.
-pub(super) fn line_of(attempt: u32, LogLine { at, level, message, .. }: LogLine) -> JobLine {
+pub(crate) fn line_of(attempt: u32, LogLine { at, level, message, .. }: LogLine) -> JobLine {
     JobLine { line: 0, attempt, at, level, message }
 }
 
@@ -45,7 +47,8 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             ended = attempt.as_mut() => {
-                let _written_or_late = tokio::time::timeout(LAST_WRITE_MAX, writing).await;
+                // However long it takes: whoever loses the job meanwhile is ended from outside.
+                writing.await;
                 break ended;
             }
             () = writing.as_mut() => {}
@@ -70,12 +73,45 @@ async fn write(store: &SharedStore, held: Held, context: &Context) {
             Ok(_) => context.is_written(),
             Err(error) => {
                 told(held, &error);
-                return context.put_back(said, progress);
+                let in_doubt = matches!(error, StoreError::InDoubt(_));
+                if !(in_doubt && is_stored(store, held, attempt, &said).await) {
+                    return context.put_back(said, progress);
+                }
+                context.is_written();
             }
         }
     }
     if let Some(progress) = progress {
         report(store, held, context, progress).await;
+    }
+}
+
+/// Is what was said there? Asked until the store answers: what is written again is there twice.
+async fn is_stored(store: &SharedStore, held: Held, attempt: u32, said: &[LogLine]) -> bool {
+    let is_it = |line: &JobLine, said: &LogLine| {
+        // Engines keep microseconds.
+        let (at, said_at) = (line.at.as_microsecond(), said.at.as_microsecond());
+        (line.attempt, at, &line.message) == (attempt, said_at, &said.message)
+    };
+    loop {
+        match last_line(store, held).await {
+            // All of it was written in one commit, or nothing.
+            Ok(line) => return line.as_ref().zip(said.last()).is_some_and(|(line, said)| is_it(line, said)),
+            Err(StoreError::Closed) => return false,
+            Err(error) => told(held, &error),
+        }
+        tokio::time::sleep(WRITE_EVERY).await;
+    }
+}
+
+async fn last_line(store: &SharedStore, held: Held) -> Result<Option<JobLine>, StoreError> {
+    let mut last: Option<JobLine> = None;
+    loop {
+        let after = last.as_ref().map_or(0, |line| line.line);
+        match store.job_lines(held.id, after, LINES).await?.pop() {
+            Some(line) => last = Some(line),
+            None => return Ok(last),
+        }
     }
 }
 

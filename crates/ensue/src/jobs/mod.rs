@@ -39,6 +39,8 @@ pub use served::JobOptions;
 pub use steering::{Bulk, BulkFilter, no_job};
 
 pub(crate) use clock::{Sooner, look};
+#[cfg(feature = "sqlite")]
+pub(crate) use live::line_of;
 pub(crate) use running::RunningJobs;
 pub(crate) use seen::Around;
 
@@ -257,9 +259,15 @@ impl Ensue {
         Ok(sent)
     }
 
-    /// A job as its handler would have it, if this process knows the handler.
+    /// A job as its handler would have it, if this process knows the handler. Of a collection's at most one is live, whoever
+    /// sends it.
     pub(crate) fn checked_job(&self, job: Emit) -> Result<NewJob, ensue_core::Invalid> {
-        job.check(|handler| self.inner().handlers.job_defaults(handler))
+        let handlers = &self.inner().handlers;
+        let mut job = job.check(|handler| handlers.job_defaults(handler))?;
+        if let Some(collection) = handlers.collection_of(&job.handler) {
+            job.unique_key = Some(collection.unique_key());
+        }
+        Ok(job)
     }
 
     /// How many jobs run at once in this process; [`WORKERS`] unless told. May be changed while the bus runs.

@@ -105,3 +105,43 @@ async fn a_job_that_says_too_much_keeps_its_first_lines_and_says_how_many_were_c
     })
     .await;
 }
+
+/// One that has ended before anybody could look says how far it came all the same.
+#[tokio::test]
+async fn progress_of_an_attempt_that_never_waits_is_kept() {
+    both_engines(async |bus| {
+        bus.register_with("quick", once(), async |_: Event, cx: Context| {
+            cx.progress(7, None, None);
+            Ok::<_, HandlerError>(())
+        })
+        .unwrap();
+        let running = bus.start().await.unwrap();
+        let id = sent(&bus, Emit::to("quick")).await;
+        until_state(&bus, id, JobState::Succeeded).await;
+        assert_eq!(bus.seen_job(id).await.unwrap().unwrap().progress.map(|progress| progress.done), Some(7));
+        running.shutdown(LONG).await.unwrap();
+    })
+    .await;
+}
+
+/// Lines that an attempt has said when it settles in its own transaction are part of it.
+#[tokio::test]
+async fn lines_of_an_attempt_that_settles_itself_are_kept() {
+    let bus = Ensue::memory().await.unwrap();
+    let (own, always) = (bus.clone(), JobOptions { logs_always: true, ..once() });
+    let handler = move |_: Event, cx: Context| {
+        let own = own.clone();
+        async move {
+            cx.log("one");
+            let settles = cx.clone();
+            own.transaction(move |tx| settles.done_in(tx)).await?;
+            Ok::<_, HandlerError>(())
+        }
+    };
+    bus.register_with("own", always, handler).unwrap();
+    let running = bus.start().await.unwrap();
+    let id = sent(&bus, Emit::to("own")).await;
+    until_state(&bus, id, JobState::Succeeded).await;
+    assert_eq!(messages(&bus, id).await, ["one"]);
+    running.shutdown(LONG).await.unwrap();
+}

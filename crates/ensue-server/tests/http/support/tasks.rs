@@ -181,7 +181,8 @@ pub async fn a_task_is_made_runs_and_ends(bus: Ensue) {
     ] {
         assert_eq!(task[field], value, "{field}");
     }
-    assert!(task["started_at"].as_str().unwrap() >= task["created_at"].as_str().unwrap(), "{task}");
+    let time = |field: &str| task[field].as_str().unwrap().parse::<ensue::Timestamp>().unwrap();
+    assert!(time("started_at") >= time("created_at"), "{task}");
     let said = tasks.until_lines(&id, |lines| lines.len() == 2).await;
     assert!(said.contains(&format!("info {id} s c")) && said.contains(&"error oh".into()), "{said:?}");
     let task = tasks.until_it(&id, |task| !task["progress"].is_null()).await;
