@@ -1,8 +1,8 @@
 //! Which schedules does this process declare?
 //!
 //! Those of a config file live as long as a process declares them: each says again and again which ones it does, and one that nobody
-//! has declared for a while is forgotten by whoever says something next. A process that ends takes nothing along, so that a restart
-//! finds its schedules where they were.
+//! has declared for a while is forgotten by whoever says something next. A process that ends says nothing of it, so that a restart
+//! finds its schedules where they were, whoever else runs meanwhile; what a process takes out of its list goes at once.
 
 use super::Schedule;
 use crate::Ensue;
@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// How long a schedule is known to be declared, unless it is said again.
+/// How long a schedule is known to be declared, unless it is said again; for as long again nobody removes it.
 const LEASE: SignedDuration = SignedDuration::from_secs(120);
 /// How often that is said.
 const SAY_EVERY: Duration = Duration::from_secs(30);
@@ -45,16 +45,6 @@ impl Ensue {
 
     fn declared_here(&self) -> Option<Vec<Schedule>> {
         self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Declares nothing any more, because this process ends.
-    pub(crate) async fn undeclare_schedules(&self) {
-        if self.declared_here().is_none_or(|declared| declared.is_empty()) {
-            return;
-        }
-        if let Err(error) = self.store().undeclare_schedules(self.inner().member).await {
-            tracing::warn!(%error, "the schedules of this process are declared for two minutes more");
-        }
     }
 }
 

@@ -211,7 +211,10 @@ async fn declared_schedules_live_as_long_as_somebody_declares_them() {
         let all = bus.schedules(None, 10).await.unwrap();
         all.iter().map(|one| one.kept.name.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(names().await, ["a", "b", "mine"], "who ends takes nothing along");
+    let other = uuid::Uuid::from_u128(7);
+    let lease = jiff::SignedDuration::from_secs(120);
+    assert!(bus.store().declare_schedules(other, &[name("other")], lease).await.unwrap().removed.is_empty());
+    assert_eq!(names().await, ["a", "b", "mine"], "who ends takes nothing along, whoever else declares something");
     let before = bus.find_schedule(&name("a")).await.unwrap().unwrap();
     clock.advance(Duration::from_secs(90));
     bus.declare_schedules(vec![declared("a")]).await.unwrap();
