@@ -11,7 +11,7 @@ use ensue_core::schedules::port::FIRINGS_MAX;
 use ensue_core::schedules::{Makes, What};
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -35,6 +35,8 @@ pub(crate) struct SchedulesHere {
     pub declared: Mutex<Option<Vec<Schedule>>>,
     /// Rung when that has changed.
     pub redeclare: Notify,
+    /// Those of them that could not be made yet. Whoever says what is declared has it, so that one is said after the other.
+    pub unmade: tokio::sync::Mutex<HashSet<GroupName>>,
 }
 
 impl Default for SchedulesHere {
@@ -44,6 +46,7 @@ impl Default for SchedulesHere {
             due: watch::Sender::new(None),
             declared: Mutex::new(None),
             redeclare: Notify::new(),
+            unmade: tokio::sync::Mutex::default(),
         }
     }
 }
