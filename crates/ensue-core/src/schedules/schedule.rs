@@ -140,6 +140,20 @@ impl Schedule {
 
     /// Refuses what cannot be meant at this time.
     pub fn check(&self, now: Timestamp) -> Result<(), Invalid> {
+        self.check_settings()?;
+        match (self.timing.next_after(now), self.timing.when()) {
+            (Some(_), _) => Ok(()),
+            (None, When::Cron(cron)) => {
+                let reason = format!("`{}` has no time to come: look at its day, month and year", cron.as_str());
+                Err(Invalid::new("cron", reason))
+            }
+            (None, When::Every(_)) => Err(Invalid::new("every", "has no time to come")),
+        }
+    }
+
+    /// Refuses what cannot be meant at any time. That is enough for what is declared: a file that was right stays so when the last
+    /// time that it names has passed.
+    pub fn check_settings(&self) -> Result<(), Invalid> {
         if !(SignedDuration::ZERO..=JITTER_MAX).contains(&self.jitter) {
             return Err(Invalid::new("jitter", "is too long: write up to 24h"));
         }
@@ -169,14 +183,7 @@ impl Schedule {
             let reason = format!("has {bytes} bytes with its metadata; at most {EVENT_BYTES_MAX} are allowed");
             return Err(Invalid::new("payload", reason));
         }
-        match (self.timing.next_after(now), self.timing.when()) {
-            (Some(_), _) => Ok(()),
-            (None, When::Cron(cron)) => {
-                let reason = format!("`{}` has no time to come: look at its day, month and year", cron.as_str());
-                Err(Invalid::new("cron", reason))
-            }
-            (None, When::Every(_)) => Err(Invalid::new("every", "has no time to come")),
-        }
+        Ok(())
     }
 
     /// What becomes of an occurrence while the one before runs.

@@ -238,7 +238,7 @@ impl Settings {
             (Some(_) | None, _) => Vec::new(),
         };
         let mut schedules = match (&config.schedules, &file) {
-            (Some(section), Some(file)) => schedules::check(section, file, Timestamp::now())?,
+            (Some(section), Some(file)) => schedules::check(section, file)?,
             (Some(_) | None, _) => Vec::new(),
         };
         for (collection, schedule) in collections.iter().filter_map(|one| Some((one, one.schedule.as_ref()?))) {

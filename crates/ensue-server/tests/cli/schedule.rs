@@ -76,7 +76,10 @@ fn schedules_of_the_config_file_come_and_go_with_it() {
     server.signal("HUP");
     let begun = Instant::now();
     while names(&server) != ["a", "b", "c", "mine"] {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is not read again, or takes what was just declared along");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it is not read again, or takes what was just declared along"
+        );
     }
     write("  a: { every: 1s, topic: tick }\n");
     server.signal("HUP");

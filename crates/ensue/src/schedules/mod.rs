@@ -75,12 +75,15 @@ impl Ensue {
         let store = self.store();
         loop {
             let (there, now) = (store.schedule(&schedule.name).await?, store.now().await?);
-            schedule.check(now)?;
             if let Some(there) = &there {
                 may_replace(there, &schedule)?;
                 if there.definition == schedule.kept() && there.managed_by == schedule.managed_by {
                     return Ok((SeenSchedule::of(there.clone(), now), false));
                 }
+            }
+            match schedule.managed_by {
+                Some(_) => schedule.check_settings()?,
+                None => schedule.check(now)?,
             }
             let is_new = there.is_none();
             // Decided over what was there: if somebody changes or fires it meanwhile, it is decided again.

@@ -221,6 +221,9 @@ async fn declared_schedules_live_as_long_as_somebody_declares_them() {
     assert_eq!(names().await, ["a", "mine"]);
     let after = bus.find_schedule(&name("a")).await.unwrap().unwrap();
     assert_eq!((after.kept.watermark, after.kept.version), (before.kept.watermark, before.kept.version));
+    let past = Schedule { timing: Timing::cron("0 0 0 1 1 ? 2020", None).unwrap(), ..declared("past") };
+    assert!(bus.declare_schedules(vec![declared("a"), past]).await.unwrap().is_empty());
+    assert_eq!(bus.find_schedule(&name("past")).await.unwrap().unwrap().kept.due, None);
     bus.delete_schedule(&name("mine")).await.unwrap();
     assert!(bus.delete_schedule(&name("mine")).await.is_err());
 }
