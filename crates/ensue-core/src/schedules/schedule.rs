@@ -186,6 +186,19 @@ impl Schedule {
         Ok(())
     }
 
+    /// Why it probably does not mean what its author intended; none if nothing seems odd.
+    pub fn warning(&self, now: Timestamp) -> Option<String> {
+        let makes_jobs = matches!(self.target, Target::Handler(_));
+        let is_lost = makes_jobs && self.misfire == Misfire::All && self.overlap() == Overlap::Skip;
+        let lost = is_lost.then(|| {
+            "`misfire: all` sends a job for each that was missed, and `overlap: skip` leaves out all but the first of them; write \
+             `overlap: queue` or `allow`"
+                .to_string()
+        });
+        let warnings: Vec<String> = self.timing.warning(now).into_iter().chain(lost).collect();
+        (!warnings.is_empty()).then(|| warnings.join(". "))
+    }
+
     /// What becomes of an occurrence while the one before runs.
     pub fn overlap(&self) -> Overlap {
         self.overlap.unwrap_or_default()
@@ -359,6 +372,16 @@ mod tests {
         assert_eq!(field(Schedule { timing: past, ..topic() }), "cron");
         let large = Json::stored(format!("\"{}\"", "x".repeat(EVENT_BYTES_MAX)));
         assert_eq!(field(Schedule { payload: large, ..topic() }), "payload");
+    }
+
+    #[test]
+    fn a_policy_that_undoes_another_is_told() {
+        let all = |overlap, target| Schedule { misfire: Misfire::All, overlap, ..nightly(target) };
+        let now = Timestamp::UNIX_EPOCH;
+        let warning = all(None, mail()).warning(now).unwrap();
+        assert!(warning.contains("`overlap: queue`"), "{warning}");
+        assert_eq!(all(Some(Overlap::Queue), mail()).warning(now), None);
+        assert_eq!(all(None, Target::Topic(Topic::stored("t"))).warning(now), None);
     }
 
     #[test]

@@ -343,7 +343,7 @@ impl Settings {
             )],
         };
         let now = Timestamp::now();
-        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.timing.warning(now)?));
+        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.warning(now)?));
         warnings.extend(self.schedules.iter().filter_map(odd));
         warnings
     }

@@ -42,9 +42,10 @@ impl SeenSchedule {
     fn of(kept: Kept, now: Timestamp) -> Self {
         let schedule = Schedule::stored(&kept.name, &kept.definition, kept.managed_by.as_deref());
         let schedule = schedule.map_err(|error| error.to_string());
-        let timing = schedule.as_ref().ok().map(|schedule| &schedule.timing);
+        let readable = schedule.as_ref().ok();
+        let timing = readable.map(|schedule| &schedule.timing);
         let next = timing.map(|timing| timing.upcoming(now.max(kept.watermark), UPCOMING)).unwrap_or_default();
-        let warning = timing.and_then(|timing| timing.warning(now));
+        let warning = readable.and_then(|schedule| schedule.warning(now));
         Self { kept, schedule, next, warning }
     }
 }
