@@ -96,6 +96,14 @@ impl Timing {
         }
     }
 
+    /// Does it fire when that one does? The zone of an interval only says how its times are shown.
+    pub fn has_times_of(&self, other: &Self) -> bool {
+        match self.when {
+            When::Cron(_) => self == other,
+            When::Every(_) => self.when == other.when,
+        }
+    }
+
     /// The next times after this one: at most so many.
     pub fn upcoming(&self, after: Timestamp, count: usize) -> Vec<Timestamp> {
         let first = self.next_after(after);
@@ -236,6 +244,10 @@ mod tests {
         assert_eq!(times, ["2026-11-16T11:05:00Z", "2026-11-16T11:10:00Z"].map(at));
         assert_eq!(timing.next_after(at("1969-12-31T23:59:59Z")), Some(Timestamp::UNIX_EPOCH));
         assert_eq!(timing.next_after(Timestamp::MAX), None);
+        let elsewhere = Timing::every(SignedDuration::from_mins(5), Some("Europe/Berlin")).unwrap();
+        assert!(timing.has_times_of(&elsewhere) && timing != elsewhere);
+        let cron = |zone| Timing::cron("@daily", Some(zone)).unwrap();
+        assert!(cron("UTC").has_times_of(&cron("UTC")) && !cron("UTC").has_times_of(&cron("Europe/Berlin")));
     }
 
     #[test]

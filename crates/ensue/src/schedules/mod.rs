@@ -192,7 +192,7 @@ fn may_replace(there: &Kept, new: &Schedule) -> Result<(), StoreError> {
 /// What to keep over what is there.
 fn put(schedule: &Schedule, there: Option<&Kept>, now: Timestamp) -> PutSchedule {
     let before = there.and_then(|there| Schedule::stored(&there.name, &there.definition, None).ok());
-    let same_times = before.is_some_and(|before| before.timing == schedule.timing && before.jitter == schedule.jitter);
+    let same_times = before.is_some_and(|before| before.timing.has_times_of(&schedule.timing));
     let watermark = match there {
         // What was missed under the same times is still to be decided.
         Some(there) if same_times => there.watermark,
