@@ -17,6 +17,8 @@ pub const MISFIRE_ALL_MAX: usize = 100;
 pub const GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// Up to how many missed occurrences are counted.
 pub const COUNTED_MAX: usize = 100;
+/// A watermark that is so much ahead was moved while the clock was wrong.
+pub const AHEAD_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// The smallest step of time that engines keep.
 const STEP: SignedDuration = SignedDuration::from_micros(1);
 
@@ -54,6 +56,11 @@ pub struct Decided {
 /// When a schedule that is decided up to here is to be looked at next.
 pub fn due_after(schedule: &Schedule, watermark: Timestamp) -> Option<Timestamp> {
     schedule.timing.next_after(watermark).map(|occurrence| due_at(schedule, occurrence))
+}
+
+/// Was it decided up to here by a clock that was far ahead? Then nothing fires until that time, unless it is put anew.
+pub fn is_ahead(watermark: Timestamp, now: Timestamp) -> bool {
+    watermark.duration_since(now) > AHEAD_MAX
 }
 
 /// When an occurrence fires: at its time, and a while later if it is to be spread. Always before the next one, and the same

@@ -78,7 +78,8 @@ impl Ensue {
             let (there, now) = (store.schedule(&schedule.name).await?, store.now().await?);
             if let Some(there) = &there {
                 may_replace(there, &schedule)?;
-                if there.definition == schedule.kept() && there.managed_by == schedule.managed_by {
+                let is_same = there.definition == schedule.kept() && there.managed_by == schedule.managed_by;
+                if is_same && !firing::is_ahead(there.watermark, now) {
                     return Ok((SeenSchedule::of(there.clone(), now), false));
                 }
             }
@@ -194,6 +195,7 @@ fn put(schedule: &Schedule, there: Option<&Kept>, now: Timestamp) -> PutSchedule
     let before = there.and_then(|there| Schedule::stored(&there.name, &there.definition, None).ok());
     let same_times = before.is_some_and(|before| before.timing.has_times_of(&schedule.timing));
     let watermark = match there {
+        Some(there) if firing::is_ahead(there.watermark, now) => now,
         // What was missed under the same times is still to be decided.
         Some(there) if same_times => there.watermark,
         Some(there) => there.watermark.max(now),

@@ -136,6 +136,29 @@ async fn the_overlap_policy_decides_while_a_job_runs() {
     }
 }
 
+/// A clock that leapt ahead and was set back leaves a schedule silent; put anew it goes on.
+#[tokio::test]
+async fn a_schedule_that_a_wrong_clock_has_fired_goes_on_when_put_anew() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let now = clock.now();
+    let schedule = every_minute("t", topic());
+    let ahead = now + SignedDuration::from_hours(48);
+    let put = PutSchedule {
+        name: name("t"),
+        definition: schedule.kept(),
+        managed_by: None,
+        over: None,
+        watermark: ahead,
+        due: Some(ahead + SignedDuration::from_mins(1)),
+    };
+    bus.store().put_schedule(put).await.unwrap().unwrap();
+    let why = bus.explain_schedule(&name("t")).await.unwrap();
+    assert!(why.because[0].detail.contains("a clock that was ahead"), "{why:?}");
+    let (seen, is_new) = bus.schedule(schedule).await.unwrap();
+    assert!(!is_new && seen.kept.due <= Some(now + SignedDuration::from_mins(1)), "{seen:?}");
+}
+
 /// H20: one that cannot be read is let be, and says so; the others fire.
 #[tokio::test]
 async fn one_bad_schedule_does_not_stop_the_others() {
