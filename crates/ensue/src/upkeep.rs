@@ -55,7 +55,6 @@ impl Running {
             // A loop that does not stop in time is aborted with `self`; its last verb is atomic either way.
             let _stopped_or_late = tokio::time::timeout_at(deadline, task).await;
         }
-        self.bus.undeclare_schedules().await;
         Ok(settled?)
     }
 }

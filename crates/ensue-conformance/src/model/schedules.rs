@@ -114,9 +114,9 @@ impl State {
         Ok(run)
     }
 
-    fn declare(&mut self, process: Uuid, names: &[GroupName], now: Timestamp, until: Timestamp) -> Declared {
+    fn declare(&mut self, process: Uuid, names: &[GroupName], lapsed: Timestamp, until: Timestamp) -> Declared {
         let planned = &mut self.planned;
-        planned.declared.retain(|(by, _, until)| *by != process && *until > now);
+        planned.declared.retain(|(by, _, until)| *by != process && *until > lapsed);
         planned.declared.extend(names.iter().map(|name| (process, name.clone(), until)));
         let is_declared = |name: &GroupName| planned.declared.iter().any(|(_, declared, _)| declared == name);
         let gone = planned.all.iter().filter(|one| one.managed_by.is_some() && !is_declared(&one.name));
@@ -197,7 +197,7 @@ impl Schedules for Model {
             return Err(Invalid::new("names", "are too many").into());
         }
         let now = self.positions_now();
-        Ok(self.state()?.declare(process, names, now, whole_microseconds(now + lease)))
+        Ok(self.state()?.declare(process, names, now - lease, whole_microseconds(now + lease)))
     }
 
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {

@@ -407,6 +407,9 @@ pub async fn a_schedule_that_nobody_declares_goes(factory: &dyn Factory) {
     assert_eq!(subject.declare(3, &["a"]).await, Declared::default());
     subject.clock.advance_millis(119_000);
     assert_eq!(subject.declare(4, &[]).await, Declared::default());
+    // Whoever restarts, or was cut off, has as long again to come back.
+    subject.clock.advance_millis(120_000);
+    assert_eq!(subject.declare(4, &[]).await, Declared::default(), "it has lapsed, and counts for one lease more");
     subject.clock.advance_millis(2_000);
     assert_eq!(subject.declare(4, &[]).await.removed, [name("a")], "its time has passed");
     assert_eq!(subject.names().await, ["stays"]);

@@ -2,7 +2,7 @@
 
 use super::{Explanation, Reason, ReasonKind};
 use crate::rules::Rule;
-use crate::schedules::{Kept, Run, RunOutcome};
+use crate::schedules::{Kept, Run, RunOutcome, firing};
 use jiff::{SignedDuration, Timestamp};
 
 /// After so long somebody should have fired what is due.
@@ -39,6 +39,13 @@ pub fn explain_schedule(facts: &ScheduleFacts<'_>) -> Explanation {
             None => {
                 because.push(Reason::new(ReasonKind::State, None, "it has no time to come any more"));
                 "over"
+            }
+            Some(due) if firing::is_ahead(kept.watermark, now) => {
+                let detail =
+                    format!("it was fired up to {} by a clock that was ahead, and fires next at {due}", kept.watermark);
+                let fix = "put it anew, or start the server that declares it again: it goes on from now";
+                because.push(Reason::new(ReasonKind::Delay, None, detail).fix(fix));
+                "waiting"
             }
             Some(due) if due > now => {
                 because.push(Reason::new(ReasonKind::Delay, None, format!("it fires next at {due}")));

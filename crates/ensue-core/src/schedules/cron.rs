@@ -145,11 +145,23 @@ fn described(text: &str) -> Result<&'static str, Invalid> {
     })
 }
 
-/// A field as croner reads it: in Quartz an `L` alone is the last day of a week.
+/// A field as croner reads it.
 fn plain_field(place: usize, field: &str, is_quartz: bool) -> String {
-    match (place, is_quartz) {
-        (5, true) if field.eq_ignore_ascii_case("L") => "7".into(),
-        _ => field.into(),
+    if place != 5 {
+        return field.into();
+    }
+    let days: Vec<String> = field.split(',').map(|day| plain_weekday(day, is_quartz)).collect();
+    days.join(",")
+}
+
+/// In Quartz an `L` alone is the last day of a week, and steps begin with 1; in Unix 7 is Sunday, too.
+fn plain_weekday(day: &str, is_quartz: bool) -> String {
+    match (is_quartz, day.strip_prefix("*/")) {
+        (true, Some(step)) => format!("1/{step}"),
+        (true, None) if day.eq_ignore_ascii_case("L") => "7".into(),
+        (false, _) if day.eq_ignore_ascii_case("7L") => "0L".into(),
+        (false, _) if day.starts_with("7#") => day.replacen('7', "0", 1),
+        _ => day.into(),
     }
 }
 

@@ -16,7 +16,9 @@ pub const MISFIRE_ALL_MAX: usize = 100;
 /// An occurrence that is fired so much later than it was due, or later than halfway to the next one, was missed.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// Up to how many missed occurrences are counted.
-pub const COUNTED_MAX: usize = 1_000;
+pub const COUNTED_MAX: usize = 100;
+/// A watermark that is so much ahead was moved while the clock was wrong.
+pub const AHEAD_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// The smallest step of time that engines keep.
 const STEP: SignedDuration = SignedDuration::from_micros(1);
 
@@ -54,6 +56,11 @@ pub struct Decided {
 /// When a schedule that is decided up to here is to be looked at next.
 pub fn due_after(schedule: &Schedule, watermark: Timestamp) -> Option<Timestamp> {
     schedule.timing.next_after(watermark).map(|occurrence| due_at(schedule, occurrence))
+}
+
+/// Was it decided up to here by a clock that was far ahead? Then nothing fires until that time, unless it is put anew.
+pub fn is_ahead(watermark: Timestamp, now: Timestamp) -> bool {
+    watermark.duration_since(now) > AHEAD_MAX
 }
 
 /// When an occurrence fires: at its time, and a while later if it is to be spread. Always before the next one, and the same
@@ -211,9 +218,9 @@ mod tests {
         let fired = fired(&decided);
         assert_eq!((fired.len(), fired[0], fired[99]), (MISFIRE_ALL_MAX, at("12:08:21"), at("12:10:00")));
         assert_eq!(skipped(&decided)[0].0, at("12:08:20"));
-        assert!(skipped(&decided)[0].1.starts_with("500 were missed"), "{:?}", skipped(&decided));
+        assert!(skipped(&decided)[0].1.starts_with("more than 100 were missed"), "{:?}", skipped(&decided));
         let decided = decide(&every(1, Misfire::Once), at("02:00:00"), at("12:10:00.5"));
-        assert!(skipped(&decided)[0].1.starts_with("more than 1000 were missed"), "{:?}", skipped(&decided));
+        assert!(skipped(&decided)[0].1.starts_with("more than 100 were missed"), "{:?}", skipped(&decided));
     }
 
     #[test]

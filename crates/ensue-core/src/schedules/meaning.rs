@@ -19,14 +19,14 @@ impl Timing {
     /// Why it probably does not mean what its author intended, and when it fires next; none if nothing seems odd.
     pub fn warning(&self, now: Timestamp) -> Option<String> {
         let When::Cron(cron) = self.when() else { return None };
-        let odd = odd(cron)?;
-        let next = match self.next_after(now) {
-            Some(next) => {
-                format!("it fires next at {}", next.to_zoned(self.zone().clone()).strftime("%Y-%m-%d %H:%M:%S %Z"))
-            }
-            None => "it has no time to come".into(),
+        let Some(next) = self.next_after(now) else {
+            return Some(format!(
+                "`{}` has no time to come, and does not fire: look at its day, month and year",
+                cron.as_str()
+            ));
         };
-        Some(format!("{odd}; {next}"))
+        let next = next.to_zoned(self.zone().clone()).strftime("%Y-%m-%d %H:%M:%S %Z");
+        Some(format!("{}; it fires next at {next}", odd(cron)?))
     }
 }
 
@@ -141,5 +141,7 @@ mod tests {
             assert_eq!(timing(good).warning(now), None, "{good}");
         }
         assert_eq!(Timing::every(SignedDuration::from_mins(7), None).unwrap().warning(now), None);
+        let past = timing("0 0 0 1 1 ? 2020").warning(now).unwrap();
+        assert!(past.contains("has no time to come"), "{past}");
     }
 }

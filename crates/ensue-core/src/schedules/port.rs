@@ -201,7 +201,8 @@ pub trait Schedules: Send + Sync + 'static {
     async fn schedule_runs(&self, name: &GroupName, before: Option<u64>, limit: usize) -> Result<Vec<Run>, StoreError>;
 
     /// A process says which schedules it declares, and will for so long, in place of what it said before. Those that somebody
-    /// manages and that nobody declares at this time are forgotten.
+    /// manages and that nobody declares at this time are forgotten; a declaration whose time has passed counts for one `lease`
+    /// more, so that whoever restarts finds its schedules.
     async fn declare_schedules(
         &self,
         process: Uuid,
@@ -209,6 +210,6 @@ pub trait Schedules: Send + Sync + 'static {
         lease: SignedDuration,
     ) -> Result<Declared, StoreError>;
 
-    /// A process ends, and declares nothing any more. What it declared stays until another process declares something.
+    /// A process declares nothing any more, for good: one that restarts does not say so. What it declared stays until another process declares something.
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError>;
 }

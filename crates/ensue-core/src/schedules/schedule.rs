@@ -140,6 +140,20 @@ impl Schedule {
 
     /// Refuses what cannot be meant at this time.
     pub fn check(&self, now: Timestamp) -> Result<(), Invalid> {
+        self.check_settings()?;
+        match (self.timing.next_after(now), self.timing.when()) {
+            (Some(_), _) => Ok(()),
+            (None, When::Cron(cron)) => {
+                let reason = format!("`{}` has no time to come: look at its day, month and year", cron.as_str());
+                Err(Invalid::new("cron", reason))
+            }
+            (None, When::Every(_)) => Err(Invalid::new("every", "has no time to come")),
+        }
+    }
+
+    /// Refuses what cannot be meant at any time. That is enough for what is declared: a file that was right stays so when the last
+    /// time that it names has passed.
+    pub fn check_settings(&self) -> Result<(), Invalid> {
         if !(SignedDuration::ZERO..=JITTER_MAX).contains(&self.jitter) {
             return Err(Invalid::new("jitter", "is too long: write up to 24h"));
         }
@@ -169,14 +183,20 @@ impl Schedule {
             let reason = format!("has {bytes} bytes with its metadata; at most {EVENT_BYTES_MAX} are allowed");
             return Err(Invalid::new("payload", reason));
         }
-        match (self.timing.next_after(now), self.timing.when()) {
-            (Some(_), _) => Ok(()),
-            (None, When::Cron(cron)) => {
-                let reason = format!("`{}` has no time to come: look at its day, month and year", cron.as_str());
-                Err(Invalid::new("cron", reason))
-            }
-            (None, When::Every(_)) => Err(Invalid::new("every", "has no time to come")),
-        }
+        Ok(())
+    }
+
+    /// Why it probably does not mean what its author intended; none if nothing seems odd.
+    pub fn warning(&self, now: Timestamp) -> Option<String> {
+        let makes_jobs = matches!(self.target, Target::Handler(_));
+        let is_lost = makes_jobs && self.misfire == Misfire::All && self.overlap() == Overlap::Skip;
+        let lost = is_lost.then(|| {
+            "`misfire: all` sends a job for each that was missed, and `overlap: skip` leaves out all but the first of them; write \
+             `overlap: queue` or `allow`"
+                .to_string()
+        });
+        let warnings: Vec<String> = self.timing.warning(now).into_iter().chain(lost).collect();
+        (!warnings.is_empty()).then(|| warnings.join(". "))
     }
 
     /// What becomes of an occurrence while the one before runs.
@@ -352,6 +372,16 @@ mod tests {
         assert_eq!(field(Schedule { timing: past, ..topic() }), "cron");
         let large = Json::stored(format!("\"{}\"", "x".repeat(EVENT_BYTES_MAX)));
         assert_eq!(field(Schedule { payload: large, ..topic() }), "payload");
+    }
+
+    #[test]
+    fn a_policy_that_undoes_another_is_told() {
+        let all = |overlap, target| Schedule { misfire: Misfire::All, overlap, ..nightly(target) };
+        let now = Timestamp::UNIX_EPOCH;
+        let warning = all(None, mail()).warning(now).unwrap();
+        assert!(warning.contains("`overlap: queue`"), "{warning}");
+        assert_eq!(all(Some(Overlap::Queue), mail()).warning(now), None);
+        assert_eq!(all(None, Target::Topic(Topic::stored("t"))).warning(now), None);
     }
 
     #[test]

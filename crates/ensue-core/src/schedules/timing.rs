@@ -96,6 +96,14 @@ impl Timing {
         }
     }
 
+    /// Does it fire when that one does? The zone of an interval only says how its times are shown.
+    pub fn has_times_of(&self, other: &Self) -> bool {
+        match self.when {
+            When::Cron(_) => self == other,
+            When::Every(_) => self.when == other.when,
+        }
+    }
+
     /// The next times after this one: at most so many.
     pub fn upcoming(&self, after: Timestamp, count: usize) -> Vec<Timestamp> {
         let first = self.next_after(after);
@@ -185,6 +193,9 @@ mod tests {
             ("0 0 12 ? * L", "2026-11-21T12:00:00"),
             ("0 0 12 ? * 6L", "2026-11-27T12:00:00"),
             ("0 0 12 ? * 6#3", "2026-11-20T12:00:00"),
+            ("0 12 * * 7L", "2026-11-29T12:00:00"),
+            ("0 12 * * 7#3", "2026-12-20T12:00:00"),
+            ("0 0 12 ? * */2", "2026-11-17T12:00:00"),
             ("0 0 12 ? * FRI#3", "2026-11-20T12:00:00"),
             ("0 0 12 L * ?", "2026-11-30T12:00:00"),
             ("0 0 12 15W 8 ?", "2027-08-16T12:00:00"),
@@ -236,6 +247,10 @@ mod tests {
         assert_eq!(times, ["2026-11-16T11:05:00Z", "2026-11-16T11:10:00Z"].map(at));
         assert_eq!(timing.next_after(at("1969-12-31T23:59:59Z")), Some(Timestamp::UNIX_EPOCH));
         assert_eq!(timing.next_after(Timestamp::MAX), None);
+        let elsewhere = Timing::every(SignedDuration::from_mins(5), Some("Europe/Berlin")).unwrap();
+        assert!(timing.has_times_of(&elsewhere) && timing != elsewhere);
+        let cron = |zone| Timing::cron("@daily", Some(zone)).unwrap();
+        assert!(cron("UTC").has_times_of(&cron("UTC")) && !cron("UTC").has_times_of(&cron("Europe/Berlin")));
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl Settings {
             (Some(_) | None, _) => Vec::new(),
         };
         let mut schedules = match (&config.schedules, &file) {
-            (Some(section), Some(file)) => schedules::check(section, file, Timestamp::now())?,
+            (Some(section), Some(file)) => schedules::check(section, file)?,
             (Some(_) | None, _) => Vec::new(),
         };
         for (collection, schedule) in collections.iter().filter_map(|one| Some((one, one.schedule.as_ref()?))) {
@@ -343,7 +343,7 @@ impl Settings {
             )],
         };
         let now = Timestamp::now();
-        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.timing.warning(now)?));
+        let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.warning(now)?));
         warnings.extend(self.schedules.iter().filter_map(odd));
         warnings
     }

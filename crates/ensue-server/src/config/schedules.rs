@@ -4,7 +4,7 @@ use super::file;
 use super::units::Span;
 use anyhow::anyhow;
 use ensue::schedules::{Misfire, Overlap, Schedule, Target, Timing};
-use ensue::{GroupName, Invalid, Json, Timestamp, Topic};
+use ensue::{GroupName, Invalid, Json, Topic};
 use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -97,11 +97,11 @@ pub fn schedule_of(name: GroupName, fields: &Fields, payload: Option<Json>) -> R
 }
 
 /// The schedules of a config file, or where it says something that cannot be.
-pub fn check(section: &SchedulesSection, file: &Path, now: Timestamp) -> anyhow::Result<Vec<Schedule>> {
+pub fn check(section: &SchedulesSection, file: &Path) -> anyhow::Result<Vec<Schedule>> {
     let one = |(name, fields): (&String, &Spanned<Fields>)| {
         let schedule = GroupName::parse("name", name).and_then(|name| {
             let schedule = Schedule { managed_by: Some(MANAGER.into()), ..schedule_of(name, &fields.value, None)? };
-            schedule.check(now).map(|()| schedule)
+            schedule.check_settings().map(|()| schedule)
         });
         schedule.map_err(|invalid| anyhow!("{}: schedule `{name}`: {invalid}", file::place(file, fields)))
     };
@@ -115,7 +115,7 @@ mod tests {
 
     fn checked(text: &str) -> anyhow::Result<Vec<Schedule>> {
         let config = ConfigFile::parse("my.yaml", text)?;
-        check(&config.schedules.unwrap_or_default(), Path::new("my.yaml"), Timestamp::UNIX_EPOCH)
+        check(&config.schedules.unwrap_or_default(), Path::new("my.yaml"))
     }
 
     #[test]
@@ -125,6 +125,8 @@ mod tests {
         let schedules = checked(text).unwrap();
         assert_eq!(schedules[0].timing.in_words(), "At 02:30 (Europe/Berlin)");
         assert_eq!(schedules[0].managed_by.as_deref(), Some(MANAGER));
+        let past = checked("schedules:\n  x: { cron: '0 0 0 1 1 ? 2020', topic: t }\n");
+        assert!(past.is_ok(), "a server starts after the last time that its file names has passed: {past:?}");
         let sweep = &schedules[1];
         assert_eq!((sweep.overlap, sweep.misfire, sweep.priority), (Some(Overlap::Queue), Misfire::All, 3));
         assert_eq!((sweep.payload.as_str(), sweep.jitter), (r#"{"a":[1]}"#, SignedDuration::from_secs(10)));

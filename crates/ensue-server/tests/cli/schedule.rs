@@ -65,12 +65,28 @@ fn schedules_of_the_config_file_come_and_go_with_it() {
     while !server.run(folder, &["schedule", "show", "a"]).good().contains("  event ") {
         assert!(begun.elapsed() < Duration::from_secs(60), "it does not fire");
     }
+    let names = |server: &Server| -> Vec<String> {
+        let list = server.run(folder, &["schedule", "list", "--json"]).json();
+        list["schedules"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
     assert!(server.terminate().success());
-    write("  a: { every: 1s, topic: tick }\n");
     let server = Server::start_with(&mut ensue(folder, &["serve"]), folder);
-    let list = server.run(folder, &["schedule", "list", "--json"]).json();
-    let names: Vec<_> = list["schedules"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["a", "mine"]);
+    assert_eq!(names(&server), ["a", "b", "mine"]);
+    write("  c: { cron: '@yearly', topic: t }\n");
+    server.signal("HUP");
+    let begun = Instant::now();
+    while names(&server) != ["a", "b", "c", "mine"] {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it is not read again, or takes what was just declared along"
+        );
+    }
+    write("  a: { every: 1s, topic: tick }\n");
+    server.signal("HUP");
+    let begun = Instant::now();
+    while names(&server) != ["a", "b", "mine"] {
+        assert!(begun.elapsed() < Duration::from_secs(60), "what is taken out does not go");
+    }
     assert!(server.terminate().success());
     write("  a: { cron: 'x', topic: tick }\n");
     let check = crate::support::run(folder, &["config", "check"]);

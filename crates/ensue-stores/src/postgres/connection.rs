@@ -5,7 +5,7 @@
 //! still come over it. The server has a shorter limit of its own (`server::pins`): one that is only busy says so itself
 //! before we give up, and what we left behind does not stand in line for the log for ever.
 
-use super::error::Failure;
+use super::error::{Failure, Trouble};
 use super::server::Params;
 use deadpool_postgres::Object;
 use std::ops::{Deref, DerefMut};
@@ -59,7 +59,7 @@ impl Drop for Connection {
 }
 
 /// A connection of the pool. It goes back there when it is dropped, unless the server owes it an answer: because the
-/// limit has passed, or because whoever asked is gone.
+/// limit has passed, or because whoever asked is gone. Nor does one go back that is lost.
 pub(super) struct Reader {
     client: Option<Object>,
     limit: Duration,
@@ -75,8 +75,8 @@ impl Reader {
     pub async fn run<T, E: Into<Failure>>(&self, statements: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
         self.is_owed.store(true, Ordering::Relaxed);
         let result = within(self.limit, statements).await;
-        let is_owed = matches!(result, Err(Failure::Silence(_)));
-        self.is_owed.store(is_owed, Ordering::Relaxed);
+        let is_lost = result.as_ref().is_err_and(|failure| Trouble::of(failure) == Trouble::Lost);
+        self.is_owed.store(is_lost, Ordering::Relaxed);
         result
     }
 

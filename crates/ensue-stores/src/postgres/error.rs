@@ -71,6 +71,9 @@ impl Trouble {
             // The server is shutting down, has crashed, is starting, is full or has become a standby.
             "57P01" | "57P02" | "57P03" | "53300" | "25006" => Self::Lost,
             code if code.starts_with("08") => Self::Lost,
+            // A statement that was prepared before another process brought the schema up to date answers something else now: a new
+            // connection prepares it anew.
+            "0A000" => Self::Lost,
             // A lock that was not to be had in time; a deadlock, a serialization failure.
             "55P03" => Self::Busy,
             code if code.starts_with("40") => Self::Busy,
@@ -190,7 +193,7 @@ mod tests {
     /// What is called lost may be stored, and is looked for; what is called busy or refused is not, and may be sent again.
     #[test]
     fn only_what_ends_a_session_leaves_in_doubt_what_it_stored() {
-        for code in ["57P01", "57P02", "57P03", "53300", "25006", "08000", "08006", "08P01"] {
+        for code in ["57P01", "57P02", "57P03", "53300", "25006", "08000", "08006", "08P01", "0A000"] {
             assert_eq!(Trouble::of_code(code), Trouble::Lost, "{code}");
         }
         for code in ["55P03", "40001", "40P01"] {

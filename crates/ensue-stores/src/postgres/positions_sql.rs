@@ -117,7 +117,10 @@ impl PositionsSql {
             renew: sql(&function("member_renew", 3)),
             serve: sql(&function("member_serve", 6)),
             members: sql(include_str!("sql/members.sql")),
-            pulse: sql(&function("pulse", 4)),
+            // By name: a later version of the schema may tell more.
+            pulse: sql("SELECT o_now, o_last, o_next_due, o_id_part, o_recorded_at, o_version, o_id, o_name, o_kind, \
+                 o_rules_version, o_jobs_sent, o_jobs_due, o_xmin, o_xmax, o_definitions_version, o_schedules_due \
+                 FROM {schema}.pulse($1, $2, $3, $4)"),
             release: sql(&function("slots_release", 4)),
             leave: sql(&function("member_leave", 2)),
             settle: sql(&function("slots_settle", 60)),

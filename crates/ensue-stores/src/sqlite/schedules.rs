@@ -315,12 +315,12 @@ fn declare(
     connection: &Connection,
     process: Uuid,
     names: &[GroupName],
-    now: Timestamp,
+    lapsed: Timestamp,
     until: Timestamp,
 ) -> rusqlite::Result<Declared> {
     connection
         .prepare_cached("DELETE FROM ensue_schedule_declarations WHERE process = ?1 OR until <= ?2")?
-        .execute(params![process.as_bytes(), now.as_microsecond()])?;
+        .execute(params![process.as_bytes(), lapsed.as_microsecond()])?;
     let mut note = connection.prepare_cached(
         "INSERT OR REPLACE INTO ensue_schedule_declarations (process, name, until) VALUES (?1, ?2, ?3)",
     )?;
@@ -404,7 +404,9 @@ impl Schedules for SqliteStore {
         self.change(move |changing| {
             let now = changing.now();
             let until = super::slots::lease_end(now, lease);
-            changing.sql(|connection| declare(connection, process, &names, now, until))
+            // What has lapsed counts for one lease more.
+            let lapsed = now.checked_sub(lease).unwrap_or(Timestamp::MIN);
+            changing.sql(|connection| declare(connection, process, &names, lapsed, until))
         })
         .await
     }

@@ -1,18 +1,19 @@
 //! Which schedules does this process declare?
 //!
 //! Those of a config file live as long as a process declares them: each says again and again which ones it does, and one that nobody
-//! has declared for a while is forgotten by whoever says something next. A process that ends takes nothing along, so that a restart
-//! finds its schedules where they were.
+//! has declared for a while is forgotten by whoever says something next. A process that ends says nothing of it, so that a restart
+//! finds its schedules where they were, whoever else runs meanwhile; what a process takes out of its list goes at once.
 
 use super::Schedule;
 use crate::Ensue;
 use crate::error::Error;
+use ensue_core::schedules::port::DECLARED_MAX;
 use ensue_core::{GroupName, StoreError};
 use jiff::SignedDuration;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// How long a schedule is known to be declared, unless it is said again.
+/// How long a schedule is known to be declared, unless it is said again; for as long again nobody removes it.
 const LEASE: SignedDuration = SignedDuration::from_secs(120);
 /// How often that is said.
 const SAY_EVERY: Duration = Duration::from_secs(30);
@@ -22,39 +23,40 @@ const LOOK_EVERY: Duration = Duration::from_secs(300);
 impl Ensue {
     /// Declares schedules for as long as this bus runs, in place of those that it declared before: they are made or changed, and what
     /// no process that lives declares is forgotten. Each needs to say who manages it; `managed_by: Some("config")`, say. Answers those
-    /// that could not be made, with the reason; the others are.
+    /// that could not be made, with the reason: these are tried again now and then while the bus runs. The others are made.
     pub async fn declare_schedules(&self, schedules: Vec<Schedule>) -> Result<Vec<(GroupName, Error)>, Error> {
         if let Some(one) = schedules.iter().find(|one| one.managed_by.is_none()) {
             let reason = format!("is not set for `{}`: say who declares it", one.name);
             return Err(ensue_core::Invalid::new("managed_by", reason).into());
         }
-        // First, so that nobody takes them for forgotten.
+        if schedules.len() > DECLARED_MAX {
+            let reason = format!("are {}; declare up to {DECLARED_MAX}", schedules.len());
+            return Err(ensue_core::Invalid::new("schedules", reason).into());
+        }
+        // One at a time, and known before it is said: whoever says it again says this.
+        let mut unmade = self.inner().schedules.unmade.lock().await;
+        *unmade = schedules.iter().map(|one| one.name.clone()).collect();
+        *self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedules.clone());
+        self.inner().schedules.redeclare.notify_one();
+        // Before they are made, so that nobody takes them for forgotten.
         let names: Vec<GroupName> = schedules.iter().map(|one| one.name.clone()).collect();
         let declared = self.store().declare_schedules(self.inner().member, &names, LEASE).await?;
         tell_removed(&declared.removed);
         let mut failed = Vec::new();
-        for schedule in &schedules {
-            if let Err(error) = self.schedule(schedule.clone()).await {
-                failed.push((schedule.name.clone(), error));
+        for schedule in schedules {
+            let name = schedule.name.clone();
+            match self.schedule(schedule).await {
+                Ok(_) => {
+                    unmade.remove(&name);
+                }
+                Err(error) => failed.push((name, error)),
             }
         }
-        *self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedules);
-        self.inner().schedules.redeclare.notify_one();
         Ok(failed)
     }
 
     fn declared_here(&self) -> Option<Vec<Schedule>> {
         self.inner().schedules.declared.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Declares nothing any more, because this process ends.
-    pub(crate) async fn undeclare_schedules(&self) {
-        if self.declared_here().is_none_or(|declared| declared.is_empty()) {
-            return;
-        }
-        if let Err(error) = self.store().undeclare_schedules(self.inner().member).await {
-            tracing::warn!(%error, "the schedules of this process are declared for two minutes more");
-        }
     }
 }
 
@@ -76,8 +78,7 @@ pub(crate) async fn keep_declared(bus: Ensue) {
             () = tokio::time::sleep(wait) => {}
             () = bus.inner().schedules.redeclare.notified() => continue,
         }
-        let Some(declared) = bus.declared_here() else { continue };
-        match say(&bus, &declared).await {
+        match say(&bus).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "the schedules of this process cannot be declared; trying again"),
@@ -85,16 +86,25 @@ pub(crate) async fn keep_declared(bus: Ensue) {
     }
 }
 
-async fn say(bus: &Ensue, declared: &[Schedule]) -> Result<(), StoreError> {
+async fn say(bus: &Ensue) -> Result<(), StoreError> {
+    let mut unmade = bus.inner().schedules.unmade.lock().await;
+    let Some(declared) = bus.declared_here() else { return Ok(()) };
     let names: Vec<GroupName> = declared.iter().map(|one| one.name.clone()).collect();
     let said = bus.store().declare_schedules(bus.inner().member, &names, LEASE).await?;
     tell_removed(&said.removed);
-    // This process was away for too long, and somebody took it for gone.
-    for schedule in declared.iter().filter(|one| said.missing.contains(&one.name)) {
-        match bus.schedule(schedule.clone()).await {
-            Ok(_) => {}
+    // This process was away for too long, and somebody took it for gone; or it could not be made before.
+    unmade.extend(said.missing);
+    for schedule in declared {
+        let name = schedule.name.clone();
+        if !unmade.contains(&name) {
+            continue;
+        }
+        match bus.schedule(schedule).await {
+            Ok(_) => {
+                unmade.remove(&name);
+            }
             Err(Error::Store(error @ StoreError::Closed)) => return Err(error),
-            Err(error) => tracing::warn!(%error, schedule = %schedule.name, "a declared schedule cannot be made"),
+            Err(error) => tracing::warn!(%error, schedule = %name, "a declared schedule cannot be made; trying again"),
         }
     }
     Ok(())

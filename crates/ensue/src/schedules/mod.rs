@@ -42,9 +42,10 @@ impl SeenSchedule {
     fn of(kept: Kept, now: Timestamp) -> Self {
         let schedule = Schedule::stored(&kept.name, &kept.definition, kept.managed_by.as_deref());
         let schedule = schedule.map_err(|error| error.to_string());
-        let timing = schedule.as_ref().ok().map(|schedule| &schedule.timing);
+        let readable = schedule.as_ref().ok();
+        let timing = readable.map(|schedule| &schedule.timing);
         let next = timing.map(|timing| timing.upcoming(now.max(kept.watermark), UPCOMING)).unwrap_or_default();
-        let warning = timing.and_then(|timing| timing.warning(now));
+        let warning = readable.and_then(|schedule| schedule.warning(now));
         Self { kept, schedule, next, warning }
     }
 }
@@ -75,12 +76,16 @@ impl Ensue {
         let store = self.store();
         loop {
             let (there, now) = (store.schedule(&schedule.name).await?, store.now().await?);
-            schedule.check(now)?;
             if let Some(there) = &there {
                 may_replace(there, &schedule)?;
-                if there.definition == schedule.kept() && there.managed_by == schedule.managed_by {
+                let is_same = there.definition == schedule.kept() && there.managed_by == schedule.managed_by;
+                if is_same && !firing::is_ahead(there.watermark, now) {
                     return Ok((SeenSchedule::of(there.clone(), now), false));
                 }
+            }
+            match schedule.managed_by {
+                Some(_) => schedule.check_settings()?,
+                None => schedule.check(now)?,
             }
             let is_new = there.is_none();
             // Decided over what was there: if somebody changes or fires it meanwhile, it is decided again.
@@ -188,8 +193,9 @@ fn may_replace(there: &Kept, new: &Schedule) -> Result<(), StoreError> {
 /// What to keep over what is there.
 fn put(schedule: &Schedule, there: Option<&Kept>, now: Timestamp) -> PutSchedule {
     let before = there.and_then(|there| Schedule::stored(&there.name, &there.definition, None).ok());
-    let same_times = before.is_some_and(|before| before.timing == schedule.timing && before.jitter == schedule.jitter);
+    let same_times = before.is_some_and(|before| before.timing.has_times_of(&schedule.timing));
     let watermark = match there {
+        Some(there) if firing::is_ahead(there.watermark, now) => now,
         // What was missed under the same times is still to be decided.
         Some(there) if same_times => there.watermark,
         Some(there) => there.watermark.max(now),

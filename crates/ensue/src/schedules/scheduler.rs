@@ -11,7 +11,7 @@ use ensue_core::schedules::port::FIRINGS_MAX;
 use ensue_core::schedules::{Makes, What};
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -19,10 +19,12 @@ use tokio::time::Instant;
 
 /// How many schedules are looked at, and fired in one commit.
 const BATCH: usize = 500;
+/// After how many decisions others have their turn.
+const YIELD_EVERY: usize = 8;
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long a schedule is let be that cannot be read or fired.
-const PUT_OFF: SignedDuration = SignedDuration::from_secs(60);
+/// How long a schedule is let be that cannot be read or fired: shorter than what counts as missed, as another process may be able to.
+const PUT_OFF: SignedDuration = SignedDuration::from_secs(5);
 /// How many schedules are remembered as they were read.
 const READ_MAX: usize = 50_000;
 
@@ -35,6 +37,8 @@ pub(crate) struct SchedulesHere {
     pub declared: Mutex<Option<Vec<Schedule>>>,
     /// Rung when that has changed.
     pub redeclare: Notify,
+    /// Those of them that could not be made yet. Whoever says what is declared has it, so that one is said after the other.
+    pub unmade: tokio::sync::Mutex<HashSet<GroupName>>,
 }
 
 impl Default for SchedulesHere {
@@ -44,6 +48,7 @@ impl Default for SchedulesHere {
             due: watch::Sender::new(None),
             declared: Mutex::new(None),
             redeclare: Notify::new(),
+            unmade: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -117,8 +122,15 @@ async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, Stor
             return Ok(next.map(|next| until(next, now)));
         }
         let (mut firings, mut runs) = (Vec::with_capacity(due.len()), 0);
-        for kept in &due {
-            let firing = decided(bus, read, kept, now);
+        for (index, kept) in due.iter().enumerate() {
+            // To count what was missed takes a while: others go on meanwhile.
+            if index % YIELD_EVERY == YIELD_EVERY - 1 {
+                tokio::task::yield_now().await;
+            }
+            let firing = match decided(bus, read, kept, now) {
+                Ok(firing) => firing,
+                Err(error) => put_off(bus, kept.name.clone(), kept.version, kept.watermark, now, &error).await?,
+            };
             if runs + firing.runs.len() > FIRINGS_MAX {
                 fire(bus, std::mem::take(&mut firings), now).await?;
                 runs = 0;
@@ -130,27 +142,37 @@ async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, Stor
     }
 }
 
-/// What is to become of one that is due.
-fn decided(bus: &Ensue, read: &mut Read, kept: &Kept, now: Timestamp) -> Firing {
-    let schedule = match read.get(kept) {
-        Ok(schedule) => schedule,
-        Err(error) => {
-            tracing::warn!(%error, schedule = %kept.name, "a schedule is let be for a while");
-            return put_off(kept.name.clone(), kept.version, kept.watermark, now, &error);
-        }
-    };
+/// What is to become of one that is due; or why this process cannot read it.
+fn decided(bus: &Ensue, read: &mut Read, kept: &Kept, now: Timestamp) -> Result<Firing, StoreError> {
+    let schedule = read.get(kept)?;
     let decided = firing::decide(schedule, kept.watermark, now);
     let mut runs = decided.runs;
     bus.inner().as_handlers_say(schedule, &mut runs);
     let moves = Moves { from: kept.watermark, to: decided.watermark, due: decided.due };
-    Firing { name: kept.name.clone(), version: kept.version, moves: Some(moves), runs }
+    Ok(Firing { name: kept.name.clone(), version: kept.version, moves: Some(moves), runs })
 }
 
-/// Lets one be for a while that cannot be fired, so that it does not stop the others. Its watermark stays: whoever can fires it.
-fn put_off(name: GroupName, version: u64, watermark: Timestamp, now: Timestamp, error: &StoreError) -> Firing {
+/// Lets one be for a while that cannot be fired, so that it does not stop the others. Its watermark stays: whoever can fires it. What
+/// its last run says already is not said again.
+async fn put_off(
+    bus: &Ensue,
+    name: GroupName,
+    version: u64,
+    watermark: Timestamp,
+    now: Timestamp,
+    error: &StoreError,
+) -> Result<Firing, StoreError> {
+    let reason = format!("it could not be fired: {error}");
+    let last = bus.store().schedule_runs(&name, None, 1).await?;
+    let is_said = last.first().is_some_and(|run| matches!(&run.outcome, RunOutcome::Skipped(said) if *said == reason));
+    let runs = if is_said {
+        Vec::new()
+    } else {
+        tracing::warn!(%error, schedule = %name, "a schedule is let be until it can be fired");
+        vec![NewRun { occurrence: now, manual: false, what: What::Skipped(reason) }]
+    };
     let due = now.checked_add(PUT_OFF).ok();
-    let run = NewRun { occurrence: now, manual: false, what: What::Skipped(format!("it could not be fired: {error}")) };
-    Firing { name, version, moves: Some(Moves { from: watermark, to: watermark, due }), runs: vec![run] }
+    Ok(Firing { name, version, moves: Some(Moves { from: watermark, to: watermark, due }), runs })
 }
 
 /// Has the store carry out what was decided. One that is refused is let be, and the others fire.
@@ -169,9 +191,8 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
                     continue;
                 }
                 for one in part {
-                    tracing::warn!(%error, schedule = %one.name, "a schedule is let be for a while");
                     let Some(moves) = one.moves else { continue };
-                    let later = put_off(one.name, one.version, moves.from, now, &error);
+                    let later = put_off(bus, one.name, one.version, moves.from, now, &error).await?;
                     bus.store().fire(vec![later]).await?;
                 }
             }

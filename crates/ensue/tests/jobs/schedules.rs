@@ -136,6 +136,29 @@ async fn the_overlap_policy_decides_while_a_job_runs() {
     }
 }
 
+/// A clock that leapt ahead and was set back leaves a schedule silent; put anew it goes on.
+#[tokio::test]
+async fn a_schedule_that_a_wrong_clock_has_fired_goes_on_when_put_anew() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let now = clock.now();
+    let schedule = every_minute("t", topic());
+    let ahead = now + SignedDuration::from_hours(48);
+    let put = PutSchedule {
+        name: name("t"),
+        definition: schedule.kept(),
+        managed_by: None,
+        over: None,
+        watermark: ahead,
+        due: Some(ahead + SignedDuration::from_mins(1)),
+    };
+    bus.store().put_schedule(put).await.unwrap().unwrap();
+    let why = bus.explain_schedule(&name("t")).await.unwrap();
+    assert!(why.because[0].detail.contains("a clock that was ahead"), "{why:?}");
+    let (seen, is_new) = bus.schedule(schedule).await.unwrap();
+    assert!(!is_new && seen.kept.due <= Some(now + SignedDuration::from_mins(1)), "{seen:?}");
+}
+
 /// H20: one that cannot be read is let be, and says so; the others fire.
 #[tokio::test]
 async fn one_bad_schedule_does_not_stop_the_others() {
@@ -211,13 +234,19 @@ async fn declared_schedules_live_as_long_as_somebody_declares_them() {
         let all = bus.schedules(None, 10).await.unwrap();
         all.iter().map(|one| one.kept.name.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(names().await, ["a", "b", "mine"], "who ends takes nothing along");
+    let other = uuid::Uuid::from_u128(7);
+    let lease = jiff::SignedDuration::from_secs(120);
+    assert!(bus.store().declare_schedules(other, &[name("other")], lease).await.unwrap().removed.is_empty());
+    assert_eq!(names().await, ["a", "b", "mine"], "who ends takes nothing along, whoever else declares something");
     let before = bus.find_schedule(&name("a")).await.unwrap().unwrap();
     clock.advance(Duration::from_secs(90));
     bus.declare_schedules(vec![declared("a")]).await.unwrap();
     assert_eq!(names().await, ["a", "mine"]);
     let after = bus.find_schedule(&name("a")).await.unwrap().unwrap();
     assert_eq!((after.kept.watermark, after.kept.version), (before.kept.watermark, before.kept.version));
+    let past = Schedule { timing: Timing::cron("0 0 0 1 1 ? 2020", None).unwrap(), ..declared("past") };
+    assert!(bus.declare_schedules(vec![declared("a"), past]).await.unwrap().is_empty());
+    assert_eq!(bus.find_schedule(&name("past")).await.unwrap().unwrap().kept.due, None);
     bus.delete_schedule(&name("mine")).await.unwrap();
     assert!(bus.delete_schedule(&name("mine")).await.is_err());
 }

@@ -41,8 +41,8 @@ BEGIN
 END
 $body$;
 
--- A process says which schedules it declares, for p_lease microseconds. Those that somebody manages and that nobody declares at this time
--- are forgotten: o_removed. o_missing are those of its names under which nothing is kept.
+-- A process says which schedules it declares, for p_lease microseconds. Those that somebody manages and that nobody declares at this time,
+-- or did until less than p_lease ago, are forgotten: o_removed. o_missing are those of its names under which nothing is kept.
 CREATE FUNCTION {schema}.schedules_declare(
     p_now timestamptz, p_process uuid, p_names text[], p_lease bigint, OUT o_missing text[], OUT o_removed text[]
 ) LANGUAGE plpgsql VOLATILE
@@ -53,7 +53,7 @@ BEGIN
     -- One at a time: what one is about to declare another does not take for forgotten.
     PERFORM 1 FROM {schema}.schedules_state FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
-    DELETE FROM {schema}.schedule_declarations d WHERE d.process = p_process OR d.until <= v_now;
+    DELETE FROM {schema}.schedule_declarations d WHERE d.process = p_process OR d.until <= v_now - p_lease * interval '1 microsecond';
     INSERT INTO {schema}.schedule_declarations (process, name, until)
     SELECT DISTINCT p_process, n.name, v_now + p_lease * interval '1 microsecond' FROM unnest(p_names) n(name);
     WITH gone AS (

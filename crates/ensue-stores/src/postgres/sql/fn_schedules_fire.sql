@@ -31,19 +31,29 @@ BEGIN
     PERFORM pg_advisory_xact_lock(p_lock);
     PERFORM pg_advisory_xact_lock_shared({lock_rules});
     PERFORM 1 FROM {schema}.schedules s WHERE s.name = ANY (p_names) ORDER BY s.name FOR UPDATE;
-    IF EXISTS (SELECT 1 FROM {schema}.schedules s WHERE s.name = ANY (p_names) AND s.fired_by = p_call) THEN
+    -- Somebody may have fired one since, and is the last then. Where the watermark has moved that is known by it; what was fired by hand is
+    -- known by its run.
+    IF EXISTS (SELECT 1 FROM {schema}.schedules s WHERE s.name = ANY (p_names) AND s.fired_by = p_call)
+        OR EXISTS (
+            SELECT 1 FROM unnest(p_names, p_from) f(name, move_from)
+            JOIN {schema}.schedule_runs w ON w.name = f.name AND w.call = p_call
+            WHERE f.move_from IS NULL)
+    THEN
         -- The answer was lost: what it has done is told again.
-        SELECT array_agg(CASE WHEN s.fired_by = p_call THEN 'done' ELSE 'lost' END ORDER BY f.n) INTO o_states
+        SELECT array_agg(CASE WHEN s.fired_by = p_call
+                OR EXISTS (SELECT 1 FROM {schema}.schedule_runs w WHERE w.name = f.name AND w.call = p_call)
+                THEN 'done' ELSE 'lost' END ORDER BY f.n) INTO o_states
         FROM unnest(p_names) WITH ORDINALITY f(name, n) LEFT JOIN {schema}.schedules s ON s.name = f.name;
         SELECT array_agg(w.number ORDER BY r.n), array_agg(w.event_seq ORDER BY r.n), array_agg(w.job_number ORDER BY r.n),
             array_agg(w.job_stamp ORDER BY r.n), array_agg(w.overlapped ORDER BY r.n), max(w.at)
         INTO o_run_numbers, o_run_seqs, o_run_jobs, o_run_stamps, o_run_overlapped, o_at
         FROM (
-            SELECT x.n, x.firing, count(*) OVER (PARTITION BY x.firing) - row_number() OVER (PARTITION BY x.firing ORDER BY x.n) AS back
+            SELECT x.n, x.firing, count(*) OVER (PARTITION BY x.firing) - row_number() OVER (PARTITION BY x.firing ORDER BY x.n) AS back,
+                (SELECT max(l.number) FROM {schema}.schedule_runs l WHERE l.name = p_names[x.firing] AND l.call = p_call) AS back_from
             FROM unnest(p_run_firings) WITH ORDINALITY x(firing, n)
         ) r
-        LEFT JOIN {schema}.schedules s ON s.name = p_names[r.firing] AND s.fired_by = p_call
-        LEFT JOIN {schema}.schedule_runs w ON w.name = s.name AND w.number = s.runs - r.back AND w.call = p_call;
+        -- Its last run is the last that this call has written.
+        LEFT JOIN {schema}.schedule_runs w ON w.name = p_names[r.firing] AND w.call = p_call AND w.number = r.back_from - r.back;
         o_at := coalesce(o_at, p_now, clock_timestamp());
         PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
         RETURN;
