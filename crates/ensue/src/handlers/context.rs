@@ -61,6 +61,7 @@ pub(crate) struct ContextParts {
     /// How many lines it may say.
     pub lines_max: usize,
     /// Are they kept also when it succeeds?
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
     pub logs_always: bool,
     pub states: Arc<States>,
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
