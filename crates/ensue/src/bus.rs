@@ -235,6 +235,7 @@ impl Ensue {
     /// Finishes what was accepted and lets go of the store.
     pub async fn close(&self) {
         self.store().close().await;
+        self.inner.schedules.close();
     }
 
     pub(crate) fn shared(&self) -> Arc<Inner> {

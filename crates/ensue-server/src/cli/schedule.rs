@@ -71,8 +71,9 @@ pub struct NameArgs {
 Examples:
   ensue schedule run nightly
 
-Whatever its times say; they stay as they are. While the job of an earlier occurrence is not over, the
-overlap policy decides, and the answer says so. With --json: the answer of POST /v1/schedules/nightly/run.")]
+Whatever its times say; they stay as they are. While the job of an earlier occurrence is not over,
+the overlap policy decides, and the answer says so.
+With --json: the answer of POST /v1/schedules/nightly/run.")]
 pub struct RunArgs {
     /// Its name
     name: String,
@@ -106,9 +107,10 @@ Examples:
   ensue schedule set sweep --every 5m --handler sweep.run --payload '{\"deep\": true}'
   ensue schedule set late --cron '0 0 12 ? * 6L' --handler report --overlap queue --misfire all
 
-Five fields are minute, hour, day, month and weekday; six have seconds in front, seven a year behind.
-With a ? or seven fields Sunday is 1, else 0. Set again, all its settings are replaced; while its
-times stay, it goes on where it was. With --json: the answer of PUT /v1/schedules/nightly.")]
+Five fields are minute, hour, day, month and weekday; six have seconds in front, seven a year
+behind. With a ? or seven fields Sunday is 1, else 0. Set again, all its settings are replaced;
+while its times stay, it goes on where it was.
+With --json: the answer of PUT /v1/schedules/nightly.")]
 pub struct SetArgs {
     /// Its name, in dotted segments
     name: String,

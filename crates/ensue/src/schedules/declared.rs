@@ -11,6 +11,7 @@ use ensue_core::schedules::port::DECLARED_MAX;
 use ensue_core::{GroupName, StoreError};
 use jiff::SignedDuration;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long a schedule is known to be declared, unless it is said again; for as long again nobody removes it.
@@ -68,7 +69,7 @@ fn tell_removed(removed: &[GroupName]) {
 
 /// Says again and again what this process declares.
 pub(crate) async fn keep_declared(bus: Ensue) {
-    loop {
+    while !bus.inner().schedules.closed.load(Ordering::Relaxed) {
         let declared = bus.declared_here();
         let wait = match &declared {
             Some(declared) if !declared.is_empty() => SAY_EVERY,

@@ -13,6 +13,7 @@ use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -37,6 +38,8 @@ pub(crate) struct SchedulesHere {
     pub declared: Mutex<Option<Vec<Schedule>>>,
     /// Rung when that has changed.
     pub redeclare: Notify,
+    /// The bus was closed: nothing can be declared any more.
+    pub closed: AtomicBool,
     /// Those of them that could not be made yet. Whoever says what is declared has it, so that one is said after the other.
     pub unmade: tokio::sync::Mutex<HashSet<GroupName>>,
 }
@@ -48,12 +51,20 @@ impl Default for SchedulesHere {
             due: watch::Sender::new(None),
             declared: Mutex::new(None),
             redeclare: Notify::new(),
+            closed: AtomicBool::new(false),
             unmade: tokio::sync::Mutex::default(),
         }
     }
 }
 
 impl SchedulesHere {
+    /// The bus was closed: who waits is to look.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.redeclare.notify_one();
+        self.ring();
+    }
+
     /// One may be due before the scheduler looks next.
     pub fn ring(&self) {
         self.changed.notify_one();
