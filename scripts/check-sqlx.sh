@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Only one crate of a dependency graph may link SQLite. An application with sqlx 0.9 must resolve beside `ensue` as it
-# is, one with sqlx 0.8 beside `ensue` without its `sqlite` feature.
+# is and with its feature `sqlx`, one with sqlx 0.8 beside `ensue` without its `sqlite` feature.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 folder="$(mktemp -d)"
@@ -27,4 +27,5 @@ TOML
 }
 
 resolves app-sqlx-09 0.9 ''
+resolves app-sqlx-09-feature 0.9 ', features = ["sqlx"]'
 resolves app-sqlx-08 0.8 ', default-features = false, features = ["postgres"]'

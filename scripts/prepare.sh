@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: a C compiler, Postgres' server programs, openssl.
+# Installs what the tests need and this machine lacks: a C compiler, Postgres' server programs, PgBouncer, openssl.
 set -euo pipefail
 
 has_postgres() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
 }
 
+has_pgbouncer() {
+    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]
+}
+
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v openssl >/dev/null || missing+=(openssl)
 has_postgres || missing+=(postgresql)
+has_pgbouncer || missing+=(pgbouncer)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
@@ -20,8 +25,18 @@ sudo=()
 [ "$(id -u)" -eq 0 ] || sudo=(sudo)
 echo "installing: ${missing[*]}"
 "${sudo[@]}" apt-get update -qq
-# Only the programs are wanted, not a running cluster: tests start private servers.
+# Only the programs are wanted, not a running cluster or pooler: tests start private servers.
 "${sudo[@]}" mkdir -p /etc/postgresql-common
 [ -e /etc/postgresql-common/createcluster.conf ] ||
     echo 'create_main_cluster = false' | "${sudo[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
+if ! has_pgbouncer && [ -d /run/systemd/system ]; then
+    "${sudo[@]}" ln -sfn /dev/null /etc/systemd/system/pgbouncer.service
+fi
+# What is installed is not started either: Debian's scripts ask this program first.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+    "${sudo[@]}" chmod 755 "$policy"
+    trap '"${sudo[@]}" rm -f "$policy"' EXIT
+fi
 DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"

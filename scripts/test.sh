@@ -35,9 +35,12 @@ step "applications that use sqlx can depend on ensue"
 bash scripts/check-sqlx.sh
 
 step "tests, with one private Postgres for the whole run"
-cargo build --workspace --all-targets
+# As the tests are built below, so that nothing is built twice.
+cargo test --workspace --features ensue/sqlx --no-run
+# Tests end processes, not the machine: their Postgres need not wait for the disk. Many of them wait for something else than a core.
+export RUST_TEST_THREADS=$(($(nproc) * 2))
 # Not by `cargo run`: what it sets for its program would have the tests' cargo build half of this again.
-"${CARGO_TARGET_DIR:-target}/debug/with-postgres" cargo test --workspace --no-fail-fast
+"${CARGO_TARGET_DIR:-target}/debug/with-postgres" --no-fsync cargo test --workspace --features ensue/sqlx --no-fail-fast
 
 step "rustdoc"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet

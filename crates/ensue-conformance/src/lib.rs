@@ -26,8 +26,10 @@
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
 //! | Where does a test get a Postgres from? | [`postgres`] |
+//! | Where does a test get a pooler from? | [`bouncer`] |
 //! | Where does a test get a disk from that can be full? | [`mount`] |
 
+pub mod bouncer;
 pub mod conditions;
 pub mod factory;
 pub mod history;

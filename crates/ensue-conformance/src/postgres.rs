@@ -28,9 +28,9 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How long a server may take to end before it is killed.
 const STOP_MAX: Duration = Duration::from_secs(20);
 /// How many ports are tried: another process may take the free one that we found before the server does.
-const PORTS_TRIED_MAX: usize = 20;
+pub(crate) const PORTS_TRIED_MAX: usize = 20;
 /// How often a condition is looked at while waiting for it.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A Postgres server for tests, alone in its folder.
 pub struct PrivatePostgres {
@@ -39,18 +39,29 @@ pub struct PrivatePostgres {
     /// The system user it runs as; none if that is the user we are.
     run_as: Option<SystemUser>,
     port: u16,
+    is_durable: bool,
     postmaster: Option<Child>,
 }
 
 /// A user of the machine that is not root: Postgres refuses to run as root.
-struct SystemUser {
-    uid: u32,
-    gid: u32,
+pub(crate) struct SystemUser {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 impl PrivatePostgres {
     /// Makes a new empty server and waits until it accepts connections.
     pub fn start() -> Result<Self> {
+        Self::make(true)
+    }
+
+    /// The same, but it does not wait for the disk. What a process that is killed has written stays written without that too,
+    /// and no test can cut the power: it is for tests, which make a thousand schemas, never for figures.
+    pub fn start_without_fsync() -> Result<Self> {
+        Self::make(false)
+    }
+
+    fn make(is_durable: bool) -> Result<Self> {
         let binaries = find_binaries()?;
         let folder = tempfile::Builder::new().prefix("ensue-pg-").tempdir().context("no temporary folder")?;
         let run_as = if fs::metadata(folder.path())?.uid() == 0 { Some(unprivileged_user()?) } else { None };
@@ -58,7 +69,7 @@ impl PrivatePostgres {
             chown(folder.path(), Some(user.uid), Some(user.gid)).context("cannot give the data folder away")?;
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700))?;
-        let mut server = Self { binaries, folder, run_as, port: 0, postmaster: None };
+        let mut server = Self { binaries, folder, run_as, port: 0, is_durable, postmaster: None };
         server.initdb()?;
         server.run(true)?;
         Ok(server)
@@ -128,17 +139,7 @@ impl PrivatePostgres {
 
     /// One of the server's programs, to be run as its user.
     fn program(&self, name: &str) -> Command {
-        let program = self.binaries.join(name);
-        let mut command = match &self.run_as {
-            None => Command::new(program),
-            Some(user) => {
-                // setpriv becomes the program: the child that we see is the program itself.
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
-                command.arg("--clear-groups").arg("--").arg(program);
-                command
-            }
-        };
+        let mut command = as_user(&self.run_as, &self.binaries.join(name));
         command.current_dir(self.folder()).stdin(Stdio::null());
         for variable in ["PGDATA", "PGPORT", "PGHOST", "PGUSER", "PGDATABASE", "PGOPTIONS"] {
             command.env_remove(variable);
@@ -201,7 +202,7 @@ impl PrivatePostgres {
         let settings = [
             "listen_addresses=127.0.0.1".to_string(),
             format!("unix_socket_directories={socket_folder}"),
-            "fsync=on".into(),
+            format!("fsync={}", if self.is_durable { "on" } else { "off" }),
             "synchronous_commit=on".into(),
             "max_connections=200".into(),
             "shared_buffers=64MB".into(),
@@ -290,7 +291,7 @@ fn find_binaries() -> Result<PathBuf> {
 }
 
 /// Whom to run as when we are root: `postgres`, or `nobody` where there is no such user.
-fn unprivileged_user() -> Result<SystemUser> {
+pub(crate) fn unprivileged_user() -> Result<SystemUser> {
     let number = |option: &str, name: &str| -> Option<u32> {
         let output = Command::new("id").arg(option).arg(name).output().ok()?;
         String::from_utf8_lossy(&output.stdout).trim().parse().ok()
@@ -299,6 +300,16 @@ fn unprivileged_user() -> Result<SystemUser> {
         .into_iter()
         .find_map(|name| Some(SystemUser { uid: number("-u", name)?, gid: number("-g", name)? }))
         .context("Postgres does not run as root, and there is neither a user `postgres` nor `nobody`")
+}
+
+/// A program, to be run as this user, or as the one that we are.
+pub(crate) fn as_user(user: &Option<SystemUser>, program: &Path) -> Command {
+    let Some(user) = user else { return Command::new(program) };
+    // setpriv becomes the program: the child that we see is the program itself.
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+    command.arg("--clear-groups").arg("--").arg(program);
+    command
 }
 
 /// Sends a signal to one process.
@@ -328,7 +339,7 @@ fn is_gone(pid: u32) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
 }
 
-fn wait_until(at_most: Duration, mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_until(at_most: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + at_most;
     loop {
         if condition() {

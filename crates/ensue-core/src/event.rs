@@ -95,6 +95,17 @@ impl NewEvent {
         self.with(Json::parse("metadata", text), |entry, metadata| entry.metadata = metadata)
     }
 
+    /// What is said about the event by its surroundings, such as the request that it comes from: fields of a JSON object that its own
+    /// metadata does not have.
+    pub fn metadata_over(self, context: &Json) -> Self {
+        let metadata = match self.entry.metadata.is_object() {
+            true => self.entry.metadata.over(context),
+            // Refused for what it is.
+            false => Ok(self.entry.metadata.clone()),
+        };
+        self.with(metadata, |entry, metadata| entry.metadata = metadata)
+    }
+
     /// When it happened; when it was recorded, unless told.
     pub fn occurred_at(self, at: Timestamp) -> Self {
         self.with(check_time("occurred_at", at), |entry, at| entry.occurred_at = Some(at))
@@ -387,6 +398,14 @@ mod tests {
         assert_eq!(field_refused(NewEvent::new("a").payload_json(&long)), "payload");
         assert_eq!(field_refused(NewEvent::new("a").occurred_at(Timestamp::MIN)), "occurred_at");
         assert_eq!(field_refused(NewEvent::new("a").not_before(Timestamp::MAX)), "not_before");
+    }
+
+    #[test]
+    fn an_event_says_more_than_its_surroundings() {
+        let context = Json::parse("context", r#"{"request":"r-1","user":"ann"}"#).unwrap();
+        let event = NewEvent::new("a").metadata_json(r#"{"user":"bob","n":1.50}"#).metadata_over(&context);
+        assert_eq!(event.check().unwrap().metadata.as_str(), r#"{"n":1.50,"request":"r-1","user":"bob"}"#);
+        assert_eq!(field_refused(NewEvent::new("a").metadata_json("[]").metadata_over(&context)), "metadata");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::json_scan::{self, Fault};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// How deeply arrays and objects may be nested.
@@ -72,6 +73,17 @@ impl Json {
     /// The text of the value.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Two objects as one: fields of both, and where both have one, this one's.
+    pub fn over(&self, under: &Json) -> Result<Json, Invalid> {
+        let fields = |json: &Json| {
+            serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(json.as_str())
+                .map_err(|error| Invalid::new("metadata", format!("is not a JSON object: {error}")))
+        };
+        let mut both = fields(under)?;
+        both.extend(fields(self)?);
+        Json::of("metadata", &both)
     }
 
     /// Is it a JSON object?

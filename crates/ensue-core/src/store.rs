@@ -18,6 +18,7 @@ use crate::schedules::Schedules;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How far one filtered read looks before it answers with what it has.
@@ -95,6 +96,19 @@ pub struct Pulse {
     pub jobs_due: Option<Timestamp>,
     /// When the next schedule is due.
     pub schedules_due: Option<Timestamp>,
+    /// Was something committed by others that waits to be moved into the log, by [`Store::release_due`]?
+    pub waiting: bool,
+}
+
+/// How a process hears that another has changed something. The store is the truth, this only a doorbell: what is lost costs the time to
+/// the next look.
+#[async_trait]
+pub trait Wake: Send + Sync {
+    /// Lets other processes look now.
+    fn ring(&self);
+
+    /// Waits until somebody has rung, at most this long. `found`: has the last look found something that was rung for?
+    async fn wait(&self, found: bool, limit: Duration);
 }
 
 /// A durable, gapless, ordered log of events.
@@ -106,6 +120,11 @@ pub struct Pulse {
 /// all or nothing of the call; which of the two is left open by [`StoreError::InDoubt`] and [`StoreError::Stopped`].
 #[async_trait]
 pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
+    /// The doorbell between processes, where there can be several.
+    fn wake(&self) -> Option<Arc<dyn Wake>> {
+        None
+    }
+
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 
@@ -118,7 +137,8 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
     /// whether the call was stored: what was not begun by then is let go, what was begun is finished.
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError>;
 
-    /// Moves delayed events whose time has come into the log, in order of (`not_before`, acceptance): at most `limit` of
+    /// Moves into the log what others have committed for it in their own transactions, if the engine has such, and then
+    /// delayed events whose time has come, in order of (`not_before`, acceptance): at most `limit` of
     /// them, and [`PAGE_BYTES_MAX`] bytes as the engine keeps them (but always one event), so that the commit is short.
     /// What is left is due in the answer's `next_due`.
     async fn release_due(&self, limit: usize) -> Result<Released, StoreError>;
@@ -200,6 +220,7 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
             jobs_sent,
             jobs_due,
             schedules_due,
+            waiting: false,
         })
     }
 

@@ -81,6 +81,8 @@ impl Ensue {
             store: Arc::new(store),
             #[cfg(feature = "sqlite")]
             sqlite: None,
+            #[cfg(feature = "postgres")]
+            postgres: None,
         };
         Self::new(opened, Options::default())
     }
@@ -89,14 +91,24 @@ impl Ensue {
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_sqlite(store: ensue_stores::sqlite::SqliteStore) -> Self {
         let store = Arc::new(store);
-        Self::new(Opened { store: store.clone(), sqlite: Some(store) }, Options::default())
+        let opened = Opened {
+            store: store.clone(),
+            sqlite: Some(store),
+            #[cfg(feature = "postgres")]
+            postgres: None,
+        };
+        Self::new(opened, Options::default())
     }
 
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
         let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
         let (delayed, due, deliveries) = (Notify::new(), watch::Sender::new(None), Mutex::new(None));
-        let (handlers, states, wanting) = (Registry::default(), Arc::default(), WantingCache::default());
+        let (handlers, states, wanting) = (Registry::default(), Arc::<States>::default(), WantingCache::default());
+        #[cfg(feature = "postgres")]
+        if let Some(store) = &opened.postgres {
+            states.put(crate::handlers::StoreHere(store.clone()));
+        }
         let member = Uuid::from_u128(rand::random());
         Self {
             inner: Arc::new(Inner {

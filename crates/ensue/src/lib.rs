@@ -77,6 +77,8 @@
 //! | How does somebody outside of the process read the log, durably? | `groups/` |
 //! | Which store does a text mean? | `address.rs` |
 //! | How do my own SQLite statements and a publish become one commit? | `transaction.rs` |
+//! | How are events published in my own Postgres transaction? | `publish_in.rs` |
+//! | What belongs to one piece of work, and what happens when it is kept or taken back? | `unit/` |
 //! | What does a stream want, and from where on? | `subscription.rs`, `wanted.rs` |
 //! | What does a page of the log hold for somebody with a condition? | `selection.rs` |
 //! | How does one reader serve every stream? | `tail.rs`, `stream.rs` |
@@ -107,6 +109,8 @@ mod open;
 mod own;
 mod pages;
 mod parking;
+#[cfg(feature = "postgres")]
+mod publish_in;
 pub mod rules;
 pub mod schedules;
 mod selection;
@@ -118,6 +122,7 @@ pub mod tasks;
 pub mod testing;
 #[cfg(feature = "sqlite")]
 mod transaction;
+pub mod unit;
 mod upkeep;
 mod wanted;
 
@@ -140,7 +145,7 @@ pub use ensue_derive::Fact;
 pub use error::Error;
 pub use handlers::{
     BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, HandlerLimits, Mode, Outcome,
-    PullHandler, Rebinding,
+    PullHandler, Rebinding, Settles,
 };
 pub use history::History;
 pub use jobs::{Emit, JobOptions};
@@ -148,11 +153,22 @@ pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};
 pub use subscription::Subscription;
+pub use unit::{Operation, UnitError, UnitOfWork};
 pub use upkeep::Running;
 pub use wanted::{ConditionError, Wanted, Where};
 
 #[cfg(feature = "postgres")]
-pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings};
+pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings, Upgrade};
+
+/// Your own transactions on Postgres, and the drivers whose they may be.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use ensue_stores::postgres::own::{OwnedTransaction, PostgresTransaction};
+    #[cfg(feature = "sqlx")]
+    pub use ensue_stores::postgres::sqlx;
+    pub use ensue_stores::postgres::{deadpool_postgres, tokio_postgres};
+}
+
 #[cfg(feature = "sqlite")]
 pub use ensue_stores::sqlite::rusqlite;
 #[cfg(feature = "sqlite")]
@@ -162,3 +178,8 @@ pub use ensue_stores::sqlite::{OwnTransaction, SqliteStore, Transaction, Transac
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/write-an-engine.md")]
 mod pages_shown {}
+
+/// See above.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/transactions.md")]
+mod transactions_shown {}

@@ -40,6 +40,8 @@ pub(crate) struct Opened {
     pub store: SharedStore,
     #[cfg(feature = "sqlite")]
     pub sqlite: Option<Arc<SqliteStore>>,
+    #[cfg(feature = "postgres")]
+    pub postgres: Option<Arc<ensue_stores::postgres::PostgresStore>>,
 }
 
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> {
@@ -59,9 +61,10 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
             let options = PostgresOptions { read_only: options.read_only, ..PostgresOptions::default() };
             let store = Arc::new(PostgresStore::open(url, options).await?);
             Ok(Opened {
-                store,
+                store: store.clone(),
                 #[cfg(feature = "sqlite")]
                 sqlite: None,
+                postgres: Some(store),
             })
         }
         #[cfg(not(feature = "postgres"))]
@@ -75,5 +78,10 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
 async fn open_sqlite(path: &str, options: &Options) -> Result<Opened, Error> {
     let options = SqliteOptions { read_only: options.read_only, ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open(path, options).await?);
-    Ok(Opened { store: store.clone(), sqlite: Some(store) })
+    Ok(Opened {
+        store: store.clone(),
+        sqlite: Some(store),
+        #[cfg(feature = "postgres")]
+        postgres: None,
+    })
 }

@@ -168,9 +168,11 @@ impl Tail {
         self.behind.notify_one();
     }
 
-    /// Tells where the log ends and with which event, for who asks that for many: unless it is news, the tail need not look.
-    pub fn hear(&self, last: Seq, newest: Option<EventId>) {
-        self.heard.send_replace(Some(Heard { at: Instant::now(), last, newest }));
+    /// Tells where the log ends and with which event, for who asks that for many: unless it is news, the tail need not look. Has
+    /// the log grown since somebody told so last?
+    pub fn hear(&self, last: Seq, newest: Option<EventId>) -> bool {
+        let before = self.heard.send_replace(Some(Heard { at: Instant::now(), last, newest }));
+        before.is_some_and(|before| before.last < last)
     }
 
     async fn run(

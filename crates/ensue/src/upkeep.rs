@@ -85,7 +85,7 @@ async fn release_when_due(bus: Ensue) {
             // For good.
             Err(StoreError::Closed) => return,
             Err(error) => {
-                tracing::warn!(%error, "delayed events cannot be released; trying again");
+                tracing::warn!(%error, "what is delayed or waits in the outbox cannot be moved into the log; trying again");
                 Some(Instant::now() + AGAIN_AFTER)
             }
         };
@@ -115,6 +115,9 @@ async fn release(bus: &Ensue) -> Result<Option<Duration>, StoreError> {
         let released = bus.store().release_due(RELEASE_BATCH).await?;
         if released.count > 0 {
             bus.inner().ring(released.last);
+            if let Some(wake) = bus.store().wake() {
+                wake.ring();
+            }
         }
         if released.count < RELEASE_BATCH {
             break released;

@@ -18,6 +18,8 @@ mod parents_and_sync;
 mod publish_and_handle;
 #[path = "../examples/stream_and_conditions.rs"]
 mod stream_and_conditions;
+#[path = "../examples/unit_of_work.rs"]
+mod unit_of_work;
 #[path = "../examples/with_your_data.rs"]
 mod with_your_data;
 
@@ -66,6 +68,16 @@ mod tests {
             "orders: 1"
             "balance: 120"
             "events: 1"
+        }
+        unit_of_work {
+            "record 1: registered"
+            "record 1: about to commit"
+            "record 1: committed"
+            "record 2: registered"
+            "record 2: failed: record 2 has no title"
+            "record 2: taken back"
+            "record.published record:1 {\"request\":\"r-1\"}"
+            "records: 1"
         }
         parents_and_sync {
             "record.audit had event 1"

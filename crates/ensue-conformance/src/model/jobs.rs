@@ -5,6 +5,7 @@ use super::{Model, State};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
+use ensue_core::jobs::lifecycle::{Notified, notified};
 use ensue_core::jobs::{
     Claim, Enqueued, Held, JOB_SCAN_MAX, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed,
     JobSettled, JobState, NewJob, Progress, Server, Steer, Steered, Woken, notices,
@@ -68,8 +69,11 @@ impl Work {
     fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Job> {
         let rules = self.rule_set();
         let mut available: Vec<usize> = (0..self.jobs.len()).collect();
-        available.retain(|place| self.jobs[*place].state == JobState::Available);
-        available.retain(|place| rules.holding_handler(&self.jobs[*place].handler, now).is_none());
+        available.retain(|place| {
+            let job = &self.jobs[*place];
+            let is_held = rules.holding_handler(&job.handler, now).is_some();
+            job.state == JobState::Available && notified(Some(job.glance()), is_held, now) == Notified::Claim
+        });
         available.sort_by_key(|place| (std::cmp::Reverse(self.jobs[*place].priority), self.jobs[*place].turn));
         let mut left = claim.handlers.clone();
         let mut taken = Vec::new();
@@ -95,25 +99,27 @@ impl Work {
     }
 
     fn wake(&mut self, limit: usize, now: Timestamp) -> Woken {
+        // A rule does not stop the time: it keeps from being claimed what is available.
+        let notified = |job: &Job| notified(Some(job.glance()), false, now);
         let waits_for_time = |job: &Job| matches!(job.state, JobState::Scheduled | JobState::Retrying);
         let time_of = |job: &Job| job.not_before.expect("who waits for a time has one");
         let mut due: Vec<usize> = (0..self.jobs.len()).collect();
-        due.retain(|place| waits_for_time(&self.jobs[*place]) && time_of(&self.jobs[*place]) <= now);
+        due.retain(|place| waits_for_time(&self.jobs[*place]) && notified(&self.jobs[*place]) == Notified::Claim);
         due.sort_by_key(|place| (time_of(&self.jobs[*place]), self.jobs[*place].id.number()));
         due.truncate(limit);
         due.iter().for_each(|place| self.goes_on(*place, now));
-        let (expired, running): (Vec<&Job>, Vec<&Job>) = self
-            .jobs
-            .iter()
-            .filter(|job| job.state == JobState::Running)
-            .partition(|job| job.lease_until.is_some_and(|until| until <= now));
-        let mut expired: Vec<Job> = expired.into_iter().cloned().collect();
+        let has_expired = |job: &&Job| job.state == JobState::Running && notified(job) == Notified::Claim;
+        let mut expired: Vec<Job> = self.jobs.iter().filter(has_expired).cloned().collect();
         expired.sort_by_key(|job| (job.lease_until, job.id.number()));
         // Those that are not told of now are to be found at once.
         let untold = expired.split_off(limit.min(expired.len()));
-        let leases = running.into_iter().chain(&untold).filter_map(|job| job.lease_until);
-        let times = self.jobs.iter().filter(|job| waits_for_time(job)).map(time_of);
-        Woken { count: due.len(), expired, next_due: leases.chain(times).min() }
+        let times = self.jobs.iter().filter_map(|job| match notified(job) {
+            Notified::Requeue { at } => Some(at),
+            Notified::Claim if waits_for_time(job) => Some(time_of(job)),
+            Notified::Claim | Notified::Drop => None,
+        });
+        let next_due = times.chain(untold.iter().filter_map(|job| job.lease_until)).min();
+        Woken { count: due.len(), expired, next_due }
     }
 
     fn page(&self, query: &JobQuery, limit: usize) -> JobPage {

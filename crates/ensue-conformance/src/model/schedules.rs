@@ -3,6 +3,7 @@
 use super::{Model, State};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
+use ensue_core::room::Room;
 use ensue_core::rules::Scope;
 use ensue_core::schedules::port::{DECLARED_MAX, RUNS_MAX, SCHEDULES_MAX, check, too_many};
 use ensue_core::schedules::{
@@ -160,7 +161,8 @@ impl Schedules for Model {
         let mut due: Vec<Kept> = seen.filter(|one| !one.held && one.due.is_some_and(|due| due <= now)).collect();
         due.sort_by(|one, other| (one.due, &one.name).cmp(&(other.due, &other.name)));
         due.truncate(limit);
-        Ok(due)
+        let mut room = Room::of_a_page();
+        Ok(due.into_iter().take_while(|one| room.take(one.definition.as_str().len())).collect())
     }
 
     async fn next_schedule(&self) -> Result<Option<Timestamp>, StoreError> {

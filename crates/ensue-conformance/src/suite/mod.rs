@@ -404,6 +404,8 @@ macro_rules! each_behaviour {
                 a_schedule_is_changed_over_what_is_there
                 schedules_come_page_by_page
                 what_is_due_is_found_in_its_order
+                what_is_due_has_room_for_so_many_bytes
+                what_is_put_or_let_go_is_due_however_long_ago
                 an_event_is_published_with_the_watermark
                 an_occurrence_fires_once
                 an_occurrence_that_overlaps_is_left_out

@@ -132,6 +132,7 @@ pub async fn a_pulse_tells_what_has_happened(factory: &dyn Factory) {
             jobs_sent,
             jobs_due,
             schedules_due: None,
+            waiting: false,
         }
     );
     subject.fill("t", None, 3).await;

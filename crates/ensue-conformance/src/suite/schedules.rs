@@ -9,6 +9,7 @@ use ensue_core::jobs::{JobChange, JobEnd, JobId, JobQuery, JobState, NewJob};
 use ensue_core::rules::RuleKind;
 use ensue_core::schedules::port::{FIRINGS_MAX, RUNS_MAX};
 use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, Moves, NewRun, PutSchedule, Run, RunOutcome, What};
+use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Filter, Json, NewEvent, ObjectKey, StoreError, Timestamp};
 use jiff::SignedDuration;
 use tokio::task::JoinSet;
@@ -175,6 +176,55 @@ pub async fn what_is_due_is_found_in_its_order(factory: &dyn Factory) {
     let two = subject.store.due_schedules(subject.clock.now(), 2).await.expect("what is due");
     assert_eq!(two.len(), 2);
     assert_eq!(subject.store.next_schedule().await, Ok(Some(now + SignedDuration::from_secs(10))));
+}
+
+/// Hundreds that are due at once are read in parts: no more than a page has room for, and one at least.
+pub async fn what_is_due_has_room_for_so_many_bytes(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let large = |bytes: usize| Json::parse("definition", format!("\"{}\"", "x".repeat(bytes))).expect("JSON");
+    let half = PAGE_BYTES_MAX / 2 - 10;
+    for (schedule, bytes) in [("a", half), ("b", half), ("c", 100), ("d", PAGE_BYTES_MAX + 1), ("e", 1)] {
+        subject.put(PutSchedule { definition: large(bytes), ..subject.to_put(schedule) }).await;
+    }
+    subject.clock.advance_millis(60_000);
+    let expected: [&[&str]; 3] = [&["a", "b"], &["c"], &["d"]];
+    for names in expected {
+        assert_eq!(subject.due().await, names);
+        for one in names {
+            subject.fire(next(&subject.kept(one).await, event(one))).await;
+        }
+    }
+    assert_eq!(subject.due().await, ["e"]);
+}
+
+/// Who has looked need not look there again, but for what is put or let go since, also by another process.
+pub async fn what_is_put_or_let_go_is_due_however_long_ago(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let early = minute(&subject.put_new("s").await, 1);
+    subject.store.set_rule(rule(RuleKind::Pause, "schedule:s")).await.expect("set");
+    subject.put_new("t").await;
+    subject.clock.advance_millis(600_000);
+    assert_eq!(subject.due().await, ["t"]);
+    let late = subject.kept("t").await;
+    let moves = Moves { from: late.watermark, to: minute(&late, 10), due: Some(minute(&late, 11)) };
+    subject.fire(Firing { moves: Some(moves), ..next(&late, event("t")) }).await;
+    assert_eq!(subject.due().await, [""; 0]);
+    let next_due = async || {
+        let (next, pulse) = (subject.store.next_schedule().await, subject.store.pulse(None).await);
+        let next = next.expect("a look");
+        assert_eq!(pulse.expect("a pulse").schedules_due, next, "the pulse tells the same");
+        next
+    };
+    assert_eq!(next_due().await, Some(minute(&late, 11)));
+    subject.put(PutSchedule { due: Some(early), ..subject.to_put("u") }).await;
+    assert_eq!(next_due().await, Some(early));
+    assert_eq!(subject.due().await, ["u"]);
+    subject.store.delete_schedule(&name("u")).await.expect("gone");
+    assert_eq!((subject.due().await, next_due().await), (vec![], Some(minute(&late, 11))));
+    let scope = rule(RuleKind::Pause, "schedule:s").scope;
+    subject.store.lift_rule(RuleKind::Pause, &scope, "ada").await.expect("lifted");
+    assert_eq!(next_due().await, Some(early));
+    assert_eq!(subject.due().await, ["s"]);
 }
 
 /// The watermark, the event and what is written of it are there together, also after a restart.
@@ -413,6 +463,19 @@ pub async fn a_schedule_that_nobody_declares_goes(factory: &dyn Factory) {
     subject.clock.advance_millis(2_000);
     assert_eq!(subject.declare(4, &[]).await.removed, [name("a")], "its time has passed");
     assert_eq!(subject.names().await, ["stays"]);
+    // What is said again and again is said anew: what a process takes out is out, whatever it said between.
+    for names in [&["a", "b"][..], &["a", "b"], &["b", "c", "b"], &["c"]] {
+        let missing: Vec<_> =
+            names.iter().map(|one| name(one)).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        assert_eq!(subject.declare(5, names).await, Declared { missing, removed: Vec::new() });
+    }
+    subject.put(PutSchedule { managed_by: Some("config".into()), ..subject.to_put("c") }).await;
+    subject.put(PutSchedule { managed_by: Some("config".into()), ..subject.to_put("b") }).await;
+    assert_eq!(subject.declare(6, &[]).await.removed, [name("b")]);
+    subject.clock.advance_millis(239_000);
+    assert_eq!(subject.declare(5, &["c"]).await, Declared::default());
+    subject.clock.advance_millis(200_000);
+    assert_eq!(subject.declare(6, &[]).await, Declared::default(), "it was said again");
 }
 
 /// What cannot be made leaves the watermark where it was.

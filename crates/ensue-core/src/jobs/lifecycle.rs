@@ -343,22 +343,24 @@ pub enum Notified {
 }
 
 /// What to do about a job that somebody was notified of: load, rule check, delay check, lock check, in this order.
+///
+/// Engines ask this of all jobs at once, with a statement each for what may be claimed and for whose time has come, and the
+/// model that they are compared with asks it of each. Whoever finds that a worker has vanished asks it of that one job.
 pub fn notified(job: Option<Glance>, is_held_by_rule: bool, now: Timestamp) -> Notified {
     let Some(job) = job else { return Notified::Drop };
     if job.state.is_final() || is_held_by_rule {
         return Notified::Drop;
     }
-    if let Some(at) = job.not_before.filter(|at| *at > now) {
-        return Notified::Requeue { at };
-    }
-    match job.state {
-        JobState::Running => match job.lease_until.filter(|until| *until > now) {
-            Some(at) => Notified::Requeue { at },
-            None => Notified::Claim,
-        },
-        JobState::Parked => Notified::Drop,
-        JobState::Scheduled | JobState::Available | JobState::Retrying => Notified::Claim,
-        JobState::Succeeded | JobState::Dead | JobState::Cancelled => Notified::Drop,
+    let waits_until = match job.state {
+        JobState::Scheduled | JobState::Retrying => job.not_before,
+        JobState::Running => job.lease_until,
+        // Its time has come, also if the clock was set back since.
+        JobState::Available => None,
+        JobState::Parked | JobState::Succeeded | JobState::Dead | JobState::Cancelled => return Notified::Drop,
+    };
+    match waits_until.filter(|at| *at > now) {
+        Some(at) => Notified::Requeue { at },
+        None => Notified::Claim,
     }
 }
 
@@ -510,6 +512,7 @@ mod tests {
             ("LockExpired", Some(Glance { lease_until: Some(NOW), ..locked }), false, Notified::Claim),
             ("LockNone", Some(job(Available)), false, Notified::Claim),
             ("DelayNone", Some(Glance { not_before: Some(NOW), ..job(Retrying) }), false, Notified::Claim),
+            ("DelayNone, once and for all", Some(Glance { state: Available, ..delayed }), false, Notified::Claim),
             ("behind another", Some(job(Parked)), false, Notified::Drop),
             ("over", Some(job(Dead)), false, Notified::Drop),
         ];

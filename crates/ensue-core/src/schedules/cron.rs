@@ -14,6 +14,8 @@ use croner::parser::CronParser;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The longest expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 255;
@@ -40,6 +42,34 @@ const DESCRIPTORS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
+/// The seven fields of what comes every minute.
+const EVERY_MINUTE: [&str; 7] = ["0", "*", "*", "*", "*", "*", "*"];
+
+/// How many expressions are remembered.
+const KNOWN_MAX: usize = 1_000;
+
+/// The seven fields, read; or why they cannot be. Reading takes longer than most of what is done with it, and takes 10 kB, while many
+/// schedules have the same expression: so what was read is remembered.
+fn parsed(fields: &[String; 7], is_quartz: bool) -> Result<Arc<croner::Cron>, String> {
+    static KNOWN: Mutex<BTreeMap<(String, bool), Arc<croner::Cron>>> = Mutex::new(BTreeMap::new());
+    if fields.iter().any(|field| field.split(',').any(str::is_empty)) {
+        return Err("a list has an empty part".into());
+    }
+    let key = (fields.join(" "), is_quartz);
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(parsed) = known().get(&key) {
+        return Ok(parsed.clone());
+    }
+    let parser = CronParser::builder().alternative_weekdays(is_quartz).sloppy_ranges(true).build();
+    let parsed = Arc::new(parser.parse(&key.0).map_err(|error| error.to_string())?);
+    let mut known = known();
+    if known.len() >= KNOWN_MAX {
+        known.clear();
+    }
+    known.insert(key, parsed.clone());
+    Ok(parsed)
+}
+
 /// A cron expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
@@ -47,7 +77,7 @@ pub struct Cron {
     is_quartz: bool,
     /// Does it come in every hour of a day on which it comes?
     is_hourly: bool,
-    parsed: croner::Cron,
+    parsed: Arc<croner::Cron>,
 }
 
 impl Cron {
@@ -74,26 +104,28 @@ impl Cron {
             }
         };
         let is_quartz = fields.len() == 7 || fields.iter().any(|field| field.contains('?'));
-        let parser = CronParser::builder().alternative_weekdays(is_quartz).sloppy_ranges(true).build();
-        let mut whole = ["0", "*", "*", "*", "*", "*", "*"].map(str::to_owned);
+        let mut whole = EVERY_MINUTE.map(str::to_owned);
         for (index, field) in fields.iter().enumerate() {
-            let (name, allowed) = FIELDS[first + index];
-            let field = plain_field(first + index, field, is_quartz);
-            // Alone among fields that are right.
-            let mut alone = ["0", "*", "*", "*", "*", "*", "*"].map(str::to_owned);
-            alone[first + index].clone_from(&field);
-            let is_bad = field.split(',').any(str::is_empty) || parser.parse(&alone.join(" ")).is_err();
-            if is_bad {
-                let written = fields[index];
-                let reason = format!(
-                    "has `{written}` as its {name} (field {}): write {allowed}, `*`, or lists, ranges and steps of these",
-                    index + 1
-                );
-                return Err(refuse(reason));
-            }
-            whole[first + index] = field;
+            whole[first + index] = plain_field(first + index, field, is_quartz);
         }
-        let parsed = parser.parse(&whole.join(" ")).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        let parsed = match parsed(&whole, is_quartz) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                // Each alone among fields that are right: which of them is it?
+                let is_bad = |index: &usize| {
+                    let mut alone = EVERY_MINUTE.map(str::to_owned);
+                    alone[first + index].clone_from(&whole[first + index]);
+                    parsed(&alone, is_quartz).is_err()
+                };
+                let Some(index) = (0..fields.len()).find(is_bad) else {
+                    return Err(refuse(format!("cannot be read: {error}")));
+                };
+                let ((name, allowed), written, number) = (FIELDS[first + index], fields[index], index + 1);
+                return Err(refuse(format!(
+                    "has `{written}` as its {name} (field {number}): write {allowed}, `*`, or lists, ranges and steps of these",
+                )));
+            }
+        };
         let is_hourly = parsed.pattern.hours.values().len() == 24;
         Ok(Self { text: text.to_owned(), is_quartz, is_hourly, parsed })
     }
@@ -115,7 +147,7 @@ impl Cron {
 
     /// What it means, in words.
     pub(super) fn in_words(&self) -> String {
-        self.parsed.describe()
+        super::words::of(self.pattern())
     }
 
     /// The first time after this one at which it fires; none if there is none any more.

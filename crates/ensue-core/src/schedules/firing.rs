@@ -88,6 +88,14 @@ fn chance(name: &GroupName, occurrence: Timestamp) -> u64 {
 /// Decides about all occurrences after the watermark that are due by now.
 pub fn decide(schedule: &Schedule, watermark: Timestamp, now: Timestamp) -> Decided {
     let timing = &schedule.timing;
+    let Some(first) = timing.next_after(watermark) else {
+        return Decided { watermark, due: None, runs: Vec::new() };
+    };
+    let second = timing.next_after(first);
+    if second.is_none_or(|second| second > now) {
+        // At most one has come since, as almost always: there is nothing to search, and to find a time of cron is what takes long here.
+        return decide_one(schedule, watermark, first, second, now);
+    }
     let is_due = |last: &Timestamp| due_at(schedule, *last) <= now;
     let last = timing.last_until(watermark, now).and_then(|last| match is_due(&last) {
         true => Some(last),
@@ -115,6 +123,32 @@ pub fn decide(schedule: &Schedule, watermark: Timestamp, now: Timestamp) -> Deci
         what: What::Fires(schedule.makes(occurrence)),
     }));
     Decided { watermark: last, due: due_after(schedule, last), runs }
+}
+
+/// Decides when no more than one occurrence has come since the watermark; `second` is the one after it.
+fn decide_one(
+    schedule: &Schedule,
+    watermark: Timestamp,
+    first: Timestamp,
+    second: Option<Timestamp>,
+    now: Timestamp,
+) -> Decided {
+    let due = due_at(schedule, first);
+    if due > now {
+        return Decided { watermark, due: Some(due), runs: Vec::new() };
+    }
+    let what = match schedule.misfire {
+        Misfire::Skip if is_missed(schedule, first, now) => {
+            return Decided {
+                watermark: first,
+                due: second.map(|second| due_at(schedule, second)),
+                runs: vec![missed(&schedule.timing, watermark, first)],
+            };
+        }
+        Misfire::Skip | Misfire::Once | Misfire::All => What::Fires(schedule.makes(first)),
+    };
+    let runs = vec![NewRun { occurrence: first, manual: false, what }];
+    Decided { watermark: first, due: second.map(|second| due_at(schedule, second)), runs }
 }
 
 /// Fires now because somebody wants it; the watermark stays where it is.

@@ -9,8 +9,7 @@ impl Timing {
     pub fn in_words(&self) -> String {
         match self.when() {
             When::Cron(cron) => {
-                let words = cron.in_words();
-                format!("{} ({})", words.trim_end_matches('.'), self.zone_name())
+                format!("{} ({})", cron.in_words(), self.zone_name())
             }
             When::Every(every) => format!("Every {}", duration_in_words(*every)),
         }
@@ -96,6 +95,55 @@ mod tests {
 
     fn timing(cron: &str) -> Timing {
         Timing::cron(cron, Some("Europe/Berlin")).unwrap()
+    }
+
+    /// The words are those of the times, however they are written.
+    #[test]
+    fn words_tell_the_times_that_an_expression_has() {
+        let told = [
+            ("30 2 * * *", "At 02:30"),
+            ("15 30 2 * * *", "At 02:30:15"),
+            ("0 9,17 * * *", "At 09:00 and 17:00"),
+            ("0 */6 * * *", "At 00:00, 06:00, 12:00 and 18:00"),
+            ("* * * * *", "Every minute"),
+            ("* * * * * *", "Every second"),
+            ("*/5 * * * *", "Every 5 minutes"),
+            ("0,15,30,45 * * * *", "Every 15 minutes"),
+            ("0/20 * * * * *", "Every 20 seconds"),
+            // Steps that do not fill their range, or do not come out even.
+            ("0-10/5 * * * *", "At minutes 0, 5 and 10 of every hour"),
+            ("5/20 * * * *", "At minutes 5, 25 and 45 of every hour"),
+            ("*/25 * * * *", "At minutes 0, 25 and 50 of every hour"),
+            ("1-59/2 * * * *", "At minutes 1 to 59 in steps of 2 of every hour"),
+            ("0-10/5 * * * * *", "At seconds 0, 5 and 10 of every minute"),
+            ("30 0-30/10 * * * *", "At second 30 of minutes 0, 10, 20 and 30 of every hour"),
+            ("0 0-20/2 * * *", "At minute 0 of hours 0 to 20 in steps of 2"),
+            ("0 */2 * * *", "At minute 0 of every 2nd hour from 0"),
+            ("*/5 9-17 * * *", "Every 5 minutes of hours 9-17"),
+            ("*/5 0-4/2 * * *", "Every 5 minutes of hours 0, 2 and 4"),
+            ("* 2 * * *", "Every minute of hour 2"),
+            ("0/1 * 0 ? * * *", "Every second of hour 0"),
+            ("0 0 1-11/5 * *", "At 00:00, on days 1, 6 and 11"),
+            ("0 0 1 1-5/2 *", "At 00:00, on day 1, in January, March and May"),
+            ("0 0 1 */2 *", "At 00:00, on day 1, in January, March, May, July, September and November"),
+            ("0 0 * * 0-4/2", "At 00:00, on Sunday, Tuesday and Thursday"),
+            ("0 0 0 1 1 ? 2026-2030/2", "At 00:00, on day 1, in January, in 2026, 2028 and 2030"),
+            // Working days.
+            ("0 0 LW * *", "At 00:00, on the last working day of the month"),
+            ("0 0 L * *", "At 00:00, on the last day of the month"),
+            ("0 0 15W * *", "At 00:00, on the working day nearest to day 15"),
+            ("0 0 1,LW * *", "At 00:00, on day 1 and the last working day of the month"),
+            ("0 0 * * 5#2", "At 00:00, on the 2nd Friday of the month"),
+            ("0 0 * * 5L", "At 00:00, on the last Friday of the month"),
+            ("0 0 * * 6,7", "At 00:00, on Sunday and Saturday"),
+            ("0 0 ? * 2-6", "At 00:00, on Monday, Tuesday, Wednesday, Thursday and Friday"),
+            ("0 0 13 * FRI", "At 00:00, on day 13 or Friday"),
+            ("0 0 13 * +FRI", "At 00:00, on day 13, if it is also Friday"),
+            ("@monthly", "At 00:00, on day 1"),
+        ];
+        let wrong = told.map(|(cron, words)| (cron, timing(cron).in_words(), format!("{words} (Europe/Berlin)")));
+        let wrong: Vec<_> = wrong.iter().filter(|(_, said, words)| said != words).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
     #[test]

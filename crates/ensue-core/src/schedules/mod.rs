@@ -8,6 +8,7 @@
 //! | When does a cron expression fire? | [`cron`] |
 //! | When does a schedule fire? | [`timing`] |
 //! | What does a timing mean, in words, and is it what its author meant? | [`meaning`] |
+//! | What does a cron expression say, in words? | `words.rs` |
 //! | What is a schedule? | [`schedule`] |
 //! | Which occurrences fire now? | [`firing`] |
 //! | What must an engine keep of schedules? | [`port`] |
@@ -18,6 +19,7 @@ pub mod meaning;
 pub mod port;
 pub mod schedule;
 pub mod timing;
+mod words;
 
 pub use firing::{Decided, NewRun, What};
 pub use port::{Declared, Fired, Firing, Kept, Moves, PutSchedule, Run, RunOutcome, Schedules};

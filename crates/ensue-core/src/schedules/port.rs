@@ -84,8 +84,20 @@ pub struct Moves {
     pub from: Timestamp,
     /// To here.
     pub to: Timestamp,
-    /// When it is to be looked at next.
+    /// When it is to be looked at next: later than it was due, so that whoever has looked need not look there again.
     pub due: Option<Timestamp>,
+}
+
+impl Firing {
+    /// How many bytes are written for it, about.
+    pub fn bytes(&self) -> usize {
+        let bytes = |run: &NewRun| match &run.what {
+            What::Fires(Makes::Event(entry)) => entry.payload.as_str().len() + entry.metadata.as_str().len(),
+            What::Fires(Makes::Job(job)) => job.payload.as_str().len() + job.metadata.as_str().len(),
+            What::Skipped(reason) => reason.len(),
+        };
+        self.runs.iter().map(bytes).sum()
+    }
 }
 
 /// What came of it.
@@ -185,7 +197,8 @@ pub trait Schedules: Send + Sync + 'static {
     /// Forgets a schedule with its runs; was there one?
     async fn delete_schedule(&self, name: &GroupName) -> Result<bool, StoreError>;
 
-    /// Schedules that are due by this time and not held, the longest due first and then by name: at most `limit` of them.
+    /// Schedules that are due by this time and not held, the longest due first and then by name: at most `limit` of them, and
+    /// [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX) bytes of definitions (but always one).
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<Vec<Kept>, StoreError>;
 
     /// When the next schedule is due that no rule holds.

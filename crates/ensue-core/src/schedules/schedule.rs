@@ -5,7 +5,7 @@
 
 use super::timing::{Timing, When};
 use crate::error::{Invalid, StoreError};
-use crate::event::{EVENT_BYTES_MAX, Entry};
+use crate::event::Entry;
 use crate::handling::OnExhausted;
 use crate::handling::retry::ATTEMPTS_LIMIT;
 use crate::jobs::NewJob;
@@ -18,6 +18,9 @@ use serde_json::value::RawValue;
 
 /// The longest jitter.
 pub const JITTER_MAX: SignedDuration = SignedDuration::from_hours(24);
+/// The largest content, in bytes: smaller than an event's, as many schedules may be due at once, and each may make up for a
+/// hundred occurrences.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1_024;
 /// The longest word for who manages a schedule, in bytes.
 pub const MANAGED_BY_BYTES_MAX: usize = 255;
 
@@ -177,10 +180,11 @@ impl Schedule {
         if let Some(manager) = &self.managed_by {
             check_text("managed_by", manager, MANAGED_BY_BYTES_MAX)?;
         }
-        // What is said beside it needs some room, too.
-        let bytes = self.payload.as_str().len() + 1_024;
-        if bytes > EVENT_BYTES_MAX {
-            let reason = format!("has {bytes} bytes with its metadata; at most {EVENT_BYTES_MAX} are allowed");
+        let bytes = self.payload.as_str().len();
+        if bytes > PAYLOAD_BYTES_MAX {
+            let reason = format!(
+                "has {bytes} bytes; a schedule has at most {PAYLOAD_BYTES_MAX}: keep the rest where the handler finds it"
+            );
             return Err(Invalid::new("payload", reason));
         }
         Ok(())
@@ -370,8 +374,9 @@ mod tests {
         assert_eq!(field(Schedule { timing: never, ..topic() }), "cron");
         let past = Timing::cron("0 0 0 1 1 ? 1969", None).unwrap();
         assert_eq!(field(Schedule { timing: past, ..topic() }), "cron");
-        let large = Json::stored(format!("\"{}\"", "x".repeat(EVENT_BYTES_MAX)));
-        assert_eq!(field(Schedule { payload: large, ..topic() }), "payload");
+        let sized = |bytes: usize| Json::stored(format!("\"{}\"", "x".repeat(bytes - 2)));
+        assert!(Schedule { payload: sized(PAYLOAD_BYTES_MAX), ..topic() }.check(now).is_ok());
+        assert_eq!(field(Schedule { payload: sized(PAYLOAD_BYTES_MAX + 1), ..topic() }), "payload");
     }
 
     #[test]

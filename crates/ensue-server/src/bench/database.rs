@@ -23,11 +23,20 @@ pub async fn connect(url: &str) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// Drops schemas with all that is in them, whether they were made or not.
+/// The roles that a schema brings with it: they belong to the whole server and do not go with it.
+const ROLES: [&str; 5] = ["publish", "consume", "operate", "owner", "evaluate"];
+
+/// Drops schemas with all that is in them and their roles, whether they were made or not.
 pub async fn drop_schemas(client: &Client, schemas: &[String]) -> anyhow::Result<()> {
     for schema in schemas {
         let dropped = client.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
         dropped.with_context(|| format!("cannot drop the schema {schema}: drop it by hand"))?;
+        for role in ROLES.map(|role| format!("{schema}_{role}")) {
+            if client.query_opt("SELECT 1 FROM pg_roles WHERE rolname = $1", &[&role]).await?.is_some() {
+                let dropped = client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+                dropped.with_context(|| format!("cannot drop the role {role}: drop it by hand"))?;
+            }
+        }
     }
     Ok(())
 }

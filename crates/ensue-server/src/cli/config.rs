@@ -9,7 +9,8 @@ use crate::config::units::{Size, Span};
 use crate::config::{Settings, Source};
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use ensue::Ensue;
+use ensue::schedules::{Schedule, Target};
+use ensue::{Ensue, Timestamp};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -42,11 +43,14 @@ All keys of the file, each of them optional:
       - { name: remote, pull: true }    # claimed over HTTP by workers elsewhere; docs/jobs.md
   sources:                              # docs/tasks.md
     github: { collections: [{ name: issues, command: [./sync.sh] }] }
+  schedules:                            # docs/schedules.md
+    nightly: { cron: '30 2 * * *', timezone: Europe/Berlin, topic: report.nightly }
   workers: 16                           # how many jobs run at once
   webhooks: { allow_private: [10.1.2.3], ca_file: ca.pem }   # authorities beside the system's
   history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
 
 Takes the flags and variables of `ensue serve` and makes its checks, but opens no store and no port.
+Of each schedule it shows what its times mean and when it fires next.
 Tokens and passwords are never shown. Exit code 0: serve would take it; 1: it would not, and why.")]
 pub struct CheckArgs {
     /// The config file, as --config
@@ -95,7 +99,7 @@ async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Resul
 
 fn merged(settings: &Settings) -> Value {
     let tokens: Vec<&str> = settings.tokens.iter().map(|token| token.name.as_str()).collect();
-    let said_by = settings.said_by;
+    let (said_by, now) = (settings.said_by, Timestamp::now());
     json!({
         "ok": true,
         "file": settings.file,
@@ -112,6 +116,8 @@ fn merged(settings: &Settings) -> Value {
             "workers": settings.workers,
             "handlers": settings.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>(),
             "collections": settings.collections.iter().map(|one| one.collection.dotted()).collect::<Vec<_>>(),
+            "sources": sources(settings),
+            "schedules": settings.schedules.iter().map(|one| scheduled(one, now)).collect::<Vec<_>>(),
             "history": {
                 "count": settings.history.count,
                 "age": Span(settings.history.age).to_string(),
@@ -120,6 +126,50 @@ fn merged(settings: &Settings) -> Value {
         "said_by": said_by,
         "warnings": settings.warnings(),
     })
+}
+
+/// The sources that tasks are of, each with its collections, in the order of the file.
+fn sources(settings: &Settings) -> Value {
+    let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in &settings.collections {
+        let (source, name) = (one.collection.source(), one.collection.name());
+        match sources.iter_mut().find(|(known, _)| *known == source) {
+            Some((_, names)) => names.push(name),
+            None => sources.push((source, vec![name])),
+        }
+    }
+    let shown = |(source, names): (&str, Vec<&str>)| json!({ "name": source, "collections": names });
+    sources.into_iter().map(shown).collect()
+}
+
+/// A schedule of the file: what it means, when it fires next by this machine's clock, and what follows.
+fn scheduled(schedule: &Schedule, now: Timestamp) -> Value {
+    let (topic, handler) = match &schedule.target {
+        Target::Topic(topic) => (Some(topic.as_str()), None),
+        Target::Handler(handler) => (None, Some(handler.as_str())),
+    };
+    json!({
+        "name": schedule.name.as_str(),
+        "description": schedule.timing.in_words(),
+        "next": schedule.timing.next_after(now),
+        "topic": topic,
+        "handler": handler,
+    })
+}
+
+/// The same for people.
+fn scheduled_in_words(schedule: &Schedule, now: Timestamp) -> String {
+    let follows = match &schedule.target {
+        Target::Topic(topic) => format!("event {topic}"),
+        Target::Handler(handler) => format!("job for {handler}"),
+    };
+    let next = match schedule.timing.next_after(now) {
+        Some(next) => {
+            format!("next {}", next.to_zoned(schedule.timing.zone().clone()).strftime("%Y-%m-%d %H:%M:%S %Z"))
+        }
+        None => "never again".into(),
+    };
+    format!("{}: {}, {next}: {follows}", schedule.name, schedule.timing.in_words())
 }
 
 fn table(settings: &Settings) -> String {
@@ -175,9 +225,11 @@ fn table(settings: &Settings) -> String {
         .collections
         .iter()
         .map(|one| ("tasks", format!("{}: {}", one.collection.dotted(), one.runs.shown()), one.place.clone()));
+    let (now, in_file) = (Timestamp::now(), by(Source::File, "", ""));
+    let fires = settings.schedules.iter().map(|one| ("fires", scheduled_in_words(one, now), in_file.clone()));
     let hold_by = by(said_by.retention_hold_max, "--retention-hold-max", "ENSUE_RETENTION_HOLD_MAX");
     let holds = settings.retention.forgets().then(|| ("holds", settings.holds(), hold_by));
-    let rows = rows.into_iter().chain(holds).chain(runs).chain(tasks);
+    let rows = rows.into_iter().chain(holds).chain(runs).chain(tasks).chain(fires);
     lines.extend(rows.map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
     lines.extend(settings.warnings().into_iter().map(|warning| format!("  warning: {warning}")));
     lines.join("\n")

@@ -2,13 +2,14 @@
 
 use super::Outcome;
 use super::args::{When, json_text, when};
+use super::collections;
 use super::output::{self, OutputArgs, as_json, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
 use crate::http::jobs_shapes::SentShape;
 use anyhow::Context;
 use clap::Args;
-use ensue::{Emit, Json, Timestamp};
+use ensue::{Emit, GroupName, Json, Timestamp};
 use serde::Serialize;
 
 /// `ensue emit`
@@ -22,6 +23,8 @@ Examples:
 
 A job is run once by the handler with that key: one that is registered in an application, one of
 the config file, or whoever claims it over HTTP. `ensue job show ID` tells what became of it.
+Of the tasks of a collection (task.SOURCE.COLLECTION) at most one is live: with --store that is so
+if the config file (--config, or ./ensue.yaml) has the collection, and else told on stderr.
 With --json: {\"id\", \"state\", \"existing\"}. Exit code 0: the job is on disk.")]
 pub struct EmitArgs {
     /// The key of the handler, dotted: mail.send
@@ -104,10 +107,14 @@ pub async fn run(args: EmitArgs) -> anyhow::Result<Outcome> {
     let job = job_of(&body);
     // What is wrong with the job is said before a store is opened.
     job.checked()?;
+    let config = args.target.config();
     let target = args.target.open(Access::Write).await?;
     let answer = match &target {
         Target::Server(remote) => remote.send_json(&["v1", "jobs"], &body).await?,
-        Target::Store(bus) => as_json(&SentShape::from(&bus.emit(job).await?))?,
+        Target::Store(bus) => {
+            collections::know(bus, config.as_deref(), &GroupName::parse("handler", &args.handler)?).await?;
+            as_json(&SentShape::from(&bus.emit(job).await?))?
+        }
     };
     target.close().await;
     if args.output.json {

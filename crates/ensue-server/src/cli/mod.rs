@@ -17,6 +17,7 @@
 //! | What stands still, and how is it brought back? | `held.rs` |
 //! | How is a job sent, and which are there? | `emit.rs`, `job.rs`, `job_ask.rs` |
 //! | How is a collection brought up to date, and what became of its tasks? | `task.rs`, `task_ask.rs` |
+//! | Which collection is a job for that is sent straight to a store? | `collections.rs` |
 //! | How is a schedule made, looked at and fired? | `schedule.rs` |
 //! | How is something paused, blocked and let go on? | `rule.rs` |
 //! | Why is this not running? | `explain.rs` |
@@ -24,6 +25,7 @@
 //! | Which variables are meant for us and read by nobody? | `variables.rs` |
 //! | Is the whole log as it was promised? | `verify.rs` |
 //! | What is wrong with this installation? | `doctor/` |
+//! | How is a store made, or brought up to date? | `migrate.rs` |
 //! | Does a command talk to a server or to a store? | `target.rs` |
 //! | Which server, and how is it talked to? | `server.rs`, `remote.rs`, its JSON in `wire.rs` |
 //! | Which events is a command about? | `condition.rs` |
@@ -31,6 +33,7 @@
 //! | How does an argument become a value, and how is an answer shown? | `args.rs`, `output.rs` |
 
 mod args;
+mod collections;
 mod condition;
 mod config;
 mod doctor;
@@ -46,6 +49,7 @@ mod held;
 mod job;
 mod job_ask;
 mod list;
+mod migrate;
 mod object;
 pub mod output;
 mod pages;
@@ -158,6 +162,8 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Find out what is wrong with an installation, and what to do about it
     Doctor(doctor::DoctorArgs),
+    /// Make a store, bring it to this program's version, or print the SQL that does
+    Migrate(migrate::MigrateArgs),
     /// Check and show the settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -190,6 +196,7 @@ impl Command {
             | Command::Work(_)
             | Command::Verify(_)
             | Command::Doctor(_)
+            | Command::Migrate(_)
             | Command::Config(_)
             | Command::Bench(_) => "warn",
         }
@@ -217,6 +224,7 @@ impl Command {
             Command::Work(args) => work::run(args).await,
             Command::Verify(args) => verify::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
+            Command::Migrate(args) => migrate::run(args).await,
             Command::Config(command) => config::run(command).await,
             Command::Bench(command) => bench::run(command).await,
         }

@@ -2,17 +2,20 @@
 
 use super::Outcome;
 use super::args::json_text;
+use super::collections;
 use super::output::{self, OutputArgs, as_json, list, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::schedules::schedule_of_text;
 use crate::http::schedules_shapes::{DeletedScheduleShape, RunShape, RunsShape, ScheduleShape, SchedulesShape};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use ensue::GroupName;
+use ensue::tasks::TASK_PREFIX;
+use ensue::{Ensue, GroupName};
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::path::Path;
 
 /// How many are asked for at once.
 const PAGE: usize = 500;
@@ -323,14 +326,28 @@ async fn set(args: SetArgs) -> anyhow::Result<Outcome> {
     tell(&answer, args.output)
 }
 
+/// A schedule that sends its jobs to a collection, and is not the collection's own, is fired as a server would.
+async fn know_collection(bus: &Ensue, config: Option<&Path>, name: &GroupName) -> anyhow::Result<()> {
+    let seen = bus.find_schedule(name).await?.and_then(|seen| seen.schedule.ok());
+    match seen.map(|schedule| schedule.target) {
+        Some(ensue::schedules::Target::Handler(handler)) if handler.as_str() != format!("{TASK_PREFIX}{name}") => {
+            collections::know(bus, config, &handler).await
+        }
+        Some(ensue::schedules::Target::Handler(_) | ensue::schedules::Target::Topic(_)) | None => Ok(()),
+    }
+}
+
 async fn run_now(args: RunArgs) -> anyhow::Result<Outcome> {
+    let config = args.target.config();
     let target = args.target.open(Access::Write).await?;
     let answer = match &target {
         Target::Server(remote) => {
             remote.ask_json(Method::POST, &["v1", "schedules", &args.name, "run"], &Value::Null).await?
         }
         Target::Store(bus) => {
-            as_json(&RunShape::from(&bus.run_schedule(&GroupName::parse("name", &args.name)?).await?))?
+            let name = GroupName::parse("name", &args.name)?;
+            know_collection(bus, config.as_deref(), &name).await?;
+            as_json(&RunShape::from(&bus.run_schedule(&name).await?))?
         }
     };
     target.close().await;

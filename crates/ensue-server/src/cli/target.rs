@@ -88,6 +88,11 @@ impl TargetArgs {
         self.store.is_some()
     }
 
+    /// The config file that is named, if one is.
+    pub fn config(&self) -> Option<PathBuf> {
+        self.server.config.clone()
+    }
+
     /// The flags that lead another command to the same log, to be put behind it; without a secret.
     pub fn flags(&self) -> String {
         if let Some(address) = self.store.as_deref().and_then(|store| store.parse::<Address>().ok()) {

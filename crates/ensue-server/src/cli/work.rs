@@ -5,7 +5,7 @@ use super::output::{self, OutputArgs};
 use super::settings::SettingsArgs;
 use crate::config::units::Span;
 use crate::executors::Tally;
-use crate::serve::{Signals, open};
+use crate::serve::{Signals, declare, open};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
@@ -25,7 +25,8 @@ Examples:
   ensue work                                                 # until SIGTERM; on Postgres in many
 
 Runs the handlers of the config file (./ensue.yaml if it is there) on its store as `ensue serve`
-does, but answers no requests. What waits for a later attempt is not waited for. On SQLite one
+does, but answers no requests. Its schedules are declared and fired, too: with --drain those that
+are due by then. What waits for a later attempt is not waited for. On SQLite one
 process has the file: while a server or another `ensue work` runs, this is told which, and fails.
 Exit code 0: it ended as it was told to; handlers that failed are tried again, or held.")]
 pub struct WorkArgs {
@@ -67,8 +68,11 @@ impl Ended {
 /// Carries out `ensue work`.
 pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let settings = args.settings.resolve()?;
-    if settings.handlers.is_empty() && settings.collections.is_empty() {
-        bail!("there is no handler to run: write one into the config file (`ensue config check --help` shows how)");
+    if settings.handlers.is_empty() && settings.collections.is_empty() && settings.schedules.is_empty() {
+        bail!(
+            "there is no handler to run and no schedule to fire: write one into the config file (`ensue config check --help` \
+             shows how)"
+        );
     }
     let mut signals = Signals::install()?;
     let bus = open(&settings).await?;
@@ -78,6 +82,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     bus.set_collections(executors.collections(&settings.collections)?).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
+    declare(&bus, &settings.schedules).await?;
     let drained = async {
         match args.drain {
             true => bus.drain().await,

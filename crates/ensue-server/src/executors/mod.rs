@@ -71,7 +71,11 @@ impl Executors {
         };
         let builder = configured(builder, handler);
         match &handler.runs {
-            Runs::CompiledIn(name) => builder.handle_registered(name).map_err(wrong),
+            Runs::CompiledIn(name) => builder.handle_registered(name).map_err(|error| match error {
+                // The entry is the name and nothing else.
+                Error::Invalid(invalid) => anyhow!("{}: `{}` {}", handler.place, handler.field, invalid.reason),
+                error => wrong(error),
+            }),
             Runs::Pull => builder.pull().map_err(wrong),
             Runs::Command(command) => {
                 let program = Arc::new(Program::new(command, self.drain_max));

@@ -31,7 +31,7 @@ pub(super) struct PutScheduleShape {
     topic: Option<String>,
     /// A job for the handler with this key follows.
     handler: Option<String>,
-    /// The content of the event or job; null unless told.
+    /// The content of the event or job, at most 65,536 bytes; null unless told.
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<serde_json::Value>,
     /// With `handler`: of its jobs, higher first; 0 unless told.

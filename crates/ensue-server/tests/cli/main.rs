@@ -1,10 +1,12 @@
 //! The program as a user runs it.
 
+mod application;
 mod client;
 mod group;
 mod handlers;
 mod job;
 mod list;
+mod migrate;
 mod reload;
 mod schedule;
 mod serve;

@@ -1,6 +1,7 @@
 //! Schedules on the command line: from a server and on a store itself, with the same answers.
 
-use crate::support::{Server, ensue, everywhere};
+use crate::support::{Server, ensue, everywhere, run};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -91,4 +92,45 @@ fn schedules_of_the_config_file_come_and_go_with_it() {
     write("  a: { cron: 'x', topic: tick }\n");
     let check = crate::support::run(folder, &["config", "check"]);
     assert!(check.code == Some(1) && check.stderr.contains("ensue.yaml:4:6: schedule `a`: `cron`"), "{check:?}");
+}
+
+#[test]
+fn config_check_shows_when_schedules_fire_and_what_tasks_are_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let config = "sources:\n  github:\n    collections:\n    - { name: issues, command: [sh], schedule: '0 0 12 1 1 ? 2999' }\n    \
+                  - { name: pulls, command: [sh] }\nschedules:\n  late: { cron: '0 0 0 1 1 ? 2020', topic: t }\n  \
+                  nightly: { cron: '30 2 1 1 *', timezone: Europe/Berlin, topic: report }\n";
+    std::fs::write(folder.join("ensue.yaml"), config).unwrap();
+    let table = run(folder, &["config", "check"]).good();
+    for told in [
+        "github.issues: At 12:00, on day 1, in January, in 2999 (UTC), next 2999-01-01 12:00:00 UTC: job for task.github.issues",
+        "nightly: At 02:30, on day 1, in January (Europe/Berlin), next 20",
+        "-01-01 02:30:00 CET: event report  (ensue.yaml)",
+        "late: At 00:00, on day 1, in January, in 2020 (UTC), never again: event t",
+    ] {
+        assert!(table.contains(told), "{told} is not in\n{table}");
+    }
+    let settings = &run(folder, &["config", "check", "--json"]).json()["settings"];
+    assert_eq!(settings["sources"], json!([{ "name": "github", "collections": ["issues", "pulls"] }]));
+    let issues = &settings["schedules"][2];
+    assert_eq!((&issues["name"], &issues["next"]), (&json!("github.issues"), &json!("2999-01-01T12:00:00Z")));
+    assert_eq!((&issues["handler"], &issues["topic"]), (&json!("task.github.issues"), &json!(null)));
+}
+
+/// Without a server the schedules of the file are declared, too, and what is due by then fires before it ends.
+#[test]
+fn work_declares_and_fires_the_schedules_of_its_config_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let config = "store: sqlite:e.db\nschedules:\n  tick: { every: 1s, topic: tick }\n";
+    std::fs::write(folder.join("ensue.yaml"), config).unwrap();
+    run(folder, &["work", "--drain"]).good();
+    let list = run(folder, &["schedule", "list", "--store", "e.db"]).good();
+    assert!(list.contains("tick") && list.contains("Every 1s"), "{list}");
+    let begun = Instant::now();
+    while !run(folder, &["schedule", "show", "tick", "--store", "e.db"]).good().contains("  event ") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not fire");
+        run(folder, &["work", "--drain"]).good();
+    }
 }

@@ -64,6 +64,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
     assert_eq!((&told["ok"], &told["file"], &told["warnings"]), (&json!(true), &json!("my.yaml"), &json!([])));
     let expected = json!({ "store": "postgres://u:…@h/db", "listen": "127.0.0.1:3", "tokens": ["deploy"],
         "retention": { "age": "7d", "size": "10GB", "hold_max": "30d" }, "drain_max": "30s", "workers": 16, "handlers": [], "collections": [],
+        "sources": [], "schedules": [],
         "history": { "count": 100_000, "age": "7d" } });
     assert_eq!(told["settings"], expected);
     let said_by = json!({ "store": "variable", "listen": "flag", "tokens": "file", "retention_age": "file",

@@ -107,6 +107,10 @@ fn a_task_that_runs_is_called_off() {
     assert_eq!(followed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&followed.stderr).contains("is CANCELED"), "{followed:?}");
     assert_eq!(show(&server, folder, &id)["status"], "CANCELED");
+    // Its log says why it ended, below what it had said.
+    let log = server.run(folder, &["task", "logs", &id]).good();
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("begun") && lines[1].contains("called off"), "{log}");
 }
 
 /// What is written into the config file while the server runs is taken over; what runs goes on as it was begun.
@@ -147,15 +151,18 @@ fn a_task_that_says_a_million_lines_is_cut_and_costs_no_memory() {
     let much = "yes 'a line of some length, as programs say them when they are asked to say much' | head -n 1000000";
     let server = server(folder, &[("small", "echo x", ""), ("much", much, "")]);
     server.run(folder, &["task", "run", "s", "small"]).good();
-    let before = memory_of(server.pid());
+    let (before, begun) = (memory_of(server.pid()), Instant::now());
     server.run(folder, &["task", "run", "s", "much", "--json"]).good();
-    let grown = memory_of(server.pid()) - before;
+    let (grown, took) = (memory_of(server.pid()) - before, begun.elapsed());
     assert!(grown < 64 << 10, "{grown} KiB more than the {before} before");
     let listed = server.run(folder, &["task", "list", "s", "--collection", "much", "--json"]).json();
     let id = listed["tasks"][0]["id"].as_str().unwrap();
     let said = server.run(folder, &["task", "logs", id]).good();
     let (count, last) = (said.lines().count(), said.lines().last().unwrap());
-    assert!((5_000..=10_000).contains(&count) && last.contains(" more lines were dropped"), "{count}: {last}");
+    assert!((5_000..=10_000).contains(&count), "{count}: {last}");
+    let cut = last.split_once(" more lines were dropped").and_then(|(before, _)| before.split(' ').next_back());
+    assert_eq!(cut.map(str::parse), Some(Ok(1_000_000 + 1 - count)), "{last}");
+    println!("1,000,000 lines in {took:?}: {before} KiB of memory, then {grown} more; {count} lines are kept");
 }
 
 /// H11: a server that is killed leaves its tasks to be found: one has failed, the other is tried again, and both logs say why.
@@ -204,4 +211,29 @@ fn a_collection_with_a_schedule_is_brought_up_to_date_by_itself() {
     std::fs::write(folder.join("go"), "").unwrap();
     until("the next", || (tasks().len() > 1).then_some(()));
     until("its end", || Some(show(&server, folder, id)).filter(|task| task["status"] == "SUCCESS"));
+}
+
+/// H21: a task that is sent straight to a store is one of its collection's, as one that is sent through a server.
+#[test]
+fn a_job_for_a_collection_that_is_sent_to_a_store_has_the_collections_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "sources:\n  s:\n    collections:\n    - { name: c, command: [echo, hi], retry: { attempts_max: 3 } }\n";
+    std::fs::write(folder.join("other.yaml"), text).unwrap();
+    run(folder, &["publish", "first", "--store", "e.db", "--create"]).good();
+    let emit = ["emit", "task.s.c", "--store", "e.db", "--config", "other.yaml"];
+    let sent = run(folder, &emit);
+    assert!(sent.code == Some(0) && sent.stderr.is_empty(), "{sent:?}");
+    assert!(run(folder, &emit).good().starts_with("already there"), "one at a time");
+    let every = ["schedule", "set", "mine", "--every", "1h", "--handler", "task.s.c", "--store", "e.db"];
+    run(folder, &every).good();
+    let fired = run(folder, &["schedule", "run", "mine", "--store", "e.db", "--config", "other.yaml"]).good();
+    assert!(fired.contains("was not over"), "{fired}");
+    let listed = run(folder, &["job", "list", "--store", "e.db", "--json"]).json();
+    assert_eq!((listed["jobs"].as_array().unwrap().len(), &listed["jobs"][0]["attempts_max"]), (1, &json!(3)));
+    // Without a file that has it nobody knows, and that is said.
+    let unknown = run(folder, &["emit", "task.s.c", "--store", "e.db"]);
+    assert!(unknown.code == Some(0) && unknown.stderr.contains("no config file here"), "{unknown:?}");
+    assert!(unknown.stderr.contains("--config"), "{unknown:?}");
+    assert_eq!(run(folder, &["emit", "mail.send", "--store", "e.db"]).stderr, "", "others are not meant");
 }

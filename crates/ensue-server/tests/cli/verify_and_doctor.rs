@@ -84,7 +84,8 @@ async fn doctor_counts_every_delayed_event() {
 #[test]
 fn doctor_looks_at_postgres_too() {
     let folder = tempfile::tempdir().unwrap();
-    let (url, _) = ensue_conformance::postgres::fresh_schema("doctor");
+    let server = ensue_conformance::postgres::PrivatePostgres::start().unwrap();
+    let url = server.url_with_schema("doctor");
     run(folder.path(), &["publish", "a", "--store", &url, "--create"]).good();
     let good = run(folder.path(), &["doctor", "--store", &url]).good();
     assert!(good.contains("ok       engine    postgres 1") && good.contains("1 event, seq 1 to 1"), "{good}");

@@ -3,6 +3,7 @@
 #[path = "../cli/support/mod.rs"]
 mod cli_support;
 mod disk;
+mod nodes;
 mod postgres;
 mod programs;
 mod schedules;

@@ -3,7 +3,9 @@
 use crate::cli_support::{PATIENCE, Server, ensue};
 use ensue::jobs::JobQuery;
 use ensue::{Ensue, Read, Timestamp};
+use ensue_conformance::postgres::PrivatePostgres;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How many times to kill: `ENSUE_SCHEDULE_KILLS`, or 10.
 fn kills() -> usize {
@@ -20,9 +22,22 @@ fn until_about_a_fire_time() {
 #[test]
 fn each_occurrence_fires_once_although_the_server_is_killed_around_it() {
     let folder = tempfile::tempdir().unwrap();
-    let config = "store: sqlite:e.db\nlisten: 127.0.0.1:0\nschedules:\n  \
-                  tick: { every: 1s, topic: tick, misfire: all }\n  \
-                  work: { every: 1s, handler: nobody, misfire: all, overlap: allow }\n";
+    kill_around_fire_times(&folder, &format!("sqlite:{}", folder.path().join("e.db").display()));
+}
+
+/// The last statement of a killed server may still fire when the next one begins.
+#[test]
+fn each_occurrence_fires_once_on_postgres_although_the_server_is_killed_around_it() {
+    let postgres = PrivatePostgres::start().unwrap();
+    kill_around_fire_times(&tempfile::tempdir().unwrap(), &postgres.url_with_schema("schedules"));
+}
+
+fn kill_around_fire_times(folder: &TempDir, store: &str) {
+    let config = format!(
+        "store: '{store}'\nlisten: 127.0.0.1:0\nschedules:\n  \
+         tick: {{ every: 1s, topic: tick, misfire: all }}\n  \
+         work: {{ every: 1s, handler: nobody, misfire: all, overlap: allow }}\n"
+    );
     std::fs::write(folder.path().join("ensue.yaml"), config).unwrap();
     for _ in 0..kills() {
         let server = Server::start_with(&mut ensue(folder.path(), &["serve"]), folder.path());
@@ -42,7 +57,7 @@ fn each_occurrence_fires_once_although_the_server_is_killed_around_it() {
     assert!(server.terminate().success());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (events, jobs) = runtime.block_on(async {
-        let bus = Ensue::open(&format!("sqlite:{}", folder.path().join("e.db").display())).await.unwrap();
+        let bus = Ensue::open(store).await.unwrap();
         let page = bus.store().read(Read { after: 0, limit: 1_000, filter: Default::default() }).await.unwrap();
         let jobs = bus.store().jobs(JobQuery::default(), 1_000).await.unwrap().jobs;
         bus.close().await;
@@ -53,6 +68,7 @@ fn each_occurrence_fires_once_although_the_server_is_killed_around_it() {
         let events: Vec<Timestamp> = page.events.iter().map(|event| event.occurred_at).collect();
         (events, jobs.iter().map(|job| of_job(job.metadata.as_str())).collect::<Vec<_>>())
     });
+    println!("{} kills: {} events and {} jobs, each occurrence once", kills(), events.len(), jobs.len());
     for times in [events, jobs] {
         assert!(times.len() >= kills(), "{times:?}");
         assert!(times.windows(2).all(|pair| pair[1].as_second() - pair[0].as_second() == 1), "{times:?}");

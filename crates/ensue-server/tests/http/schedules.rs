@@ -103,6 +103,7 @@ async fn bad_input_is_refused_with_its_field_and_makes_nothing() {
         (json!({"cron": "@daily", "topic": "ensue.x"}), "`topic`"),
         (json!({"cron": "@daily", "handler": "a..b"}), "`handler`"),
         (json!({"cron": "@daily", "handler": "h", "attempts_max": 0}), "`attempts_max`"),
+        (json!({"cron": "@daily", "topic": "t", "payload": "x".repeat(65_536)}), "a schedule has at most 65536"),
     ] {
         let refused = server.api("PUT", "schedules/x", body.clone()).await;
         assert_eq!(refused.status, 422, "{body}: {}", refused.text());

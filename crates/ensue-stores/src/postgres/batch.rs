@@ -1,5 +1,6 @@
 //! What do many callers' entries look like to the append function, and what does its answer mean to each of them?
 
+use super::asking::Ready;
 use super::heads::Heads;
 use super::id_parts;
 use super::types::Micros;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 /// An entry on its way, with what must stay the same however often it is sent.
@@ -25,7 +26,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn new(entry: Entry) -> Self {
+    pub fn new(entry: Entry) -> Self {
         let fingerprint = entry.key.is_some().then(|| entry.fingerprint());
         let mut random = [0; 10];
         rand::rng().fill_bytes(&mut random);
@@ -188,11 +189,12 @@ impl<'a> Columns<'a> {
     pub async fn send(
         &self,
         client: &Client,
-        append: &Statement,
+        append: &Ready,
         now: Option<Micros>,
         hint: i64,
+        ring: bool,
     ) -> Result<Row, Error> {
-        let params: [&(dyn ToSql + Sync); 18] = [
+        let params: [&(dyn ToSql + Sync); 19] = [
             &now,
             &hint,
             &self.id_parts,
@@ -211,8 +213,9 @@ impl<'a> Columns<'a> {
             &self.keys,
             &self.fingerprints,
             &self.not_before,
+            &ring,
         ];
-        client.query_one(append, &params).await
+        append.one(client, &params).await
     }
 }
 

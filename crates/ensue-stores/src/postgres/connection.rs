@@ -2,17 +2,19 @@
 //!
 //! A server may hang without hanging up: it is stopped, its disk is, or the network swallows every packet. So each
 //! statement has a limit, and a connection that broke it is closed and never used again, as nobody knows what will
-//! still come over it. The server has a shorter limit of its own (`server::pins`): one that is only busy says so itself
+//! still come over it. The server has a shorter limit of its own (`asking::pins`): one that is only busy says so itself
 //! before we give up, and what we left behind does not stand in line for the log for ever.
 
+use super::asking::{Ready, Way};
 use super::error::{Failure, Trouble};
 use super::server::Params;
 use deadpool_postgres::Object;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Error, Row};
 
 /// Waits for an answer, but no longer than this.
 pub(super) async fn within<T, E: Into<Failure>>(
@@ -62,13 +64,14 @@ impl Drop for Connection {
 /// limit has passed, or because whoever asked is gone. Nor does one go back that is lost.
 pub(super) struct Reader {
     client: Option<Object>,
+    way: Arc<Way>,
     limit: Duration,
     is_owed: AtomicBool,
 }
 
 impl Reader {
-    pub fn new(client: Object, limit: Duration) -> Self {
-        Self { client: Some(client), limit, is_owed: AtomicBool::new(false) }
+    pub fn new(client: Object, way: Arc<Way>, limit: Duration) -> Self {
+        Self { client: Some(client), way, limit, is_owed: AtomicBool::new(false) }
     }
 
     /// Runs statements on this connection, within the limit.
@@ -80,9 +83,26 @@ impl Reader {
         result
     }
 
+    /// Makes a statement ready; it stays so for as long as this connection lives.
+    pub async fn ready(&self, sql: &str) -> Result<Ready, Failure> {
+        match &*self.way {
+            Way::Session { .. } => Ok(Ready::Named(self.prepare_cached(sql).await?)),
+            Way::Pooled(_) => self.way.ready(self, sql).await,
+        }
+    }
+
+    /// Asks statements that are ready, all at once.
+    pub async fn together<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+        self.way.together(self, "", asked).await
+    }
+
     /// Runs one statement.
     pub async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Failure> {
-        self.run(async { self.deref().query(&self.prepare_cached(sql).await?, params).await }).await
+        let asking = async {
+            let ready = self.ready(sql).await?;
+            self.together(ready.all(self, params)).await
+        };
+        self.run(asking).await
     }
 }
 

@@ -13,9 +13,6 @@ use ensue_core::{EventId, GroupName, Json, StoreError, Timestamp, Topic};
 use rand::RngCore;
 use tokio_postgres::types::ToSql;
 
-/// What leads to the version of the schema that keeps handlers.
-pub(super) const MIGRATION: &[&str] = &[include_str!("sql/definitions_tables.sql"), include_str!("sql/fn_define.sql")];
-
 /// The statements, for one schema.
 #[derive(Debug)]
 pub(super) struct DefinitionsSql {

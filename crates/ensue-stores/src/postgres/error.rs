@@ -1,5 +1,7 @@
 //! What does a failure of the server, or of the way to it, mean to the caller?
 
+use super::doubt::TOO_LATE;
+use super::schema::BACKLOG;
 use ensue_core::{Invalid, StoreError};
 use std::error::Error as _;
 use std::fmt;
@@ -15,6 +17,8 @@ pub(super) enum Failure {
     Silence(Duration),
     /// A session that may still store something does not end.
     SessionLives,
+    /// A statement that always answers something has answered nothing, or something that is not known.
+    Nothing,
 }
 
 impl From<Error> for Failure {
@@ -37,6 +41,7 @@ impl fmt::Display for Failure {
             }
             Self::Silence(limit) => write!(f, "no answer within {limit:?}"),
             Self::SessionLives => write!(f, "the lost session is still there and does not end"),
+            Self::Nothing => write!(f, "a statement was not answered as expected"),
         }
     }
 }
@@ -50,6 +55,8 @@ pub(super) enum Trouble {
     Busy,
     /// The log has no partition for these places; nothing was stored: make one, try again.
     NoPartition,
+    /// So much waits in the outbox that it must be moved first; nothing was stored: move it, try again.
+    Backlog,
     /// The server refused what it was given; nothing was stored.
     Refused,
 }
@@ -58,7 +65,10 @@ impl Trouble {
     pub fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Silence(_) | Failure::SessionLives => Self::Lost,
+            Failure::Nothing => Self::Refused,
             Failure::Told(error) => match error.code() {
+                // A job with the same key was sent in somebody's own transaction, which has committed meanwhile: now it is seen.
+                Some(_) if error.as_db_error().and_then(|error| error.constraint()) == Some("jobs_key") => Self::Busy,
                 Some(state) => Self::of_code(state.code()),
                 None if is_ours(error) => Self::Refused,
                 None => Self::Lost,
@@ -75,10 +85,11 @@ impl Trouble {
             // connection prepares it anew.
             "0A000" => Self::Lost,
             // A lock that was not to be had in time; a deadlock, a serialization failure.
-            "55P03" => Self::Busy,
+            "55P03" | TOO_LATE => Self::Busy,
             code if code.starts_with("40") => Self::Busy,
             // The only check that a row of the log can fail is that of its place.
             "23514" => Self::NoPartition,
+            BACKLOG => Self::Backlog,
             _ => Self::Refused,
         }
     }
@@ -94,6 +105,7 @@ fn is_ours(error: &Error) -> bool {
 pub(super) fn explain(failure: &Failure, place: &str) -> StoreError {
     let error = match failure {
         Failure::Told(error) => error,
+        Failure::Nothing => return StoreError::Engine(format!("Postgres at {place}: {failure}")),
         Failure::Silence(_) | Failure::SessionLives => {
             return StoreError::Unavailable(format!(
                 "Postgres at {place}: {failure}; is the server overloaded or stuck?"
@@ -122,6 +134,10 @@ fn explain_refusal(code: &str, message: &str, place: &str) -> StoreError {
     match code {
         "53100" => StoreError::Full(format!("Postgres at {place}: {message}")),
         "3D000" => engine("create the database with `createdb`, or correct the URL"),
+        // Another session than the one that prepared it: one that is looked at as ours is given to others.
+        "26000" | "42P05" => {
+            engine("a pooler gives the connection to others after each transaction: add pooler=transaction to the URL")
+        }
         "42501" => engine("GRANT CREATE ON DATABASE to the user of the URL, or make it the owner of the schema"),
         "42P07" | "42723" => StoreError::Schema(format!(
             "the schema at {place} holds things that are not Ensue's ({message}): choose another with ?schema=NAME"
@@ -132,7 +148,7 @@ fn explain_refusal(code: &str, message: &str, place: &str) -> StoreError {
         "25006" => StoreError::Unavailable(format!(
             "Postgres at {place} is read-only, perhaps a standby ({message}): name the primary in the URL"
         )),
-        "55P03" => StoreError::Unavailable(format!("Postgres at {place}: {message} ({code})")),
+        "55P03" | BACKLOG | TOO_LATE => StoreError::Unavailable(format!("Postgres at {place}: {message} ({code})")),
         _ => match &code[..2] {
             "22" => StoreError::Invalid(Invalid::new("payload", format!("cannot be kept by Postgres: {message}"))),
             "28" => engine("check user and password in the URL, and the server's pg_hba.conf"),
@@ -172,6 +188,8 @@ mod tests {
     fn what_somebody_must_put_right_says_how() {
         for (code, advice) in [
             ("3D000", "createdb"),
+            ("26000", "pooler=transaction"),
+            ("42P05", "pooler=transaction"),
             ("42501", "GRANT CREATE"),
             ("28P01", "check user and password"),
             ("28000", "pg_hba.conf"),
@@ -196,7 +214,7 @@ mod tests {
         for code in ["57P01", "57P02", "57P03", "53300", "25006", "08000", "08006", "08P01", "0A000"] {
             assert_eq!(Trouble::of_code(code), Trouble::Lost, "{code}");
         }
-        for code in ["55P03", "40001", "40P01"] {
+        for code in ["55P03", "40001", "40P01", TOO_LATE] {
             assert_eq!(Trouble::of_code(code), Trouble::Busy, "{code}");
         }
         assert_eq!(Trouble::of_code("23514"), Trouble::NoPartition);

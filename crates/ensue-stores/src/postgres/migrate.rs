@@ -1,72 +1,43 @@
 //! Is the schema the one this program knows?
 //!
-//! Migrations are numbered and never edited once released: a change of a table or a function is a new one. Each is a
-//! transaction under an advisory lock, so that any number of nodes may start at once: the first does it, the others find
-//! it done.
+//! An upgrade is one transaction under an advisory lock, so that any number of nodes may start at once: the first does it,
+//! the others find it done.
 
 use super::connection::within;
-use super::definitions;
 use super::error::{Failure, explain};
-use super::jobs;
-use super::parked;
-use super::positions_sql;
-use super::schedules;
+use super::migrations::{FUNCTIONS, TABLES};
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// The oldest server that has what we use: Postgres 14.
 const SERVER_VERSION_MIN: i32 = 140_000;
 
-/// What leads from one version to the next, in order; the first leads from nothing to version 1.
-const MIGRATIONS: &[&[&str]] = &[
-    LOG,
-    positions_sql::MIGRATION,
-    parked::MIGRATION,
-    positions_sql::SERVING,
-    jobs::sql::MIGRATION,
-    definitions::MIGRATION,
-    jobs::tasks::MIGRATION,
-    schedules::MIGRATION,
-];
-
-/// The log itself.
-const LOG: &[&str] = &[
-    include_str!("sql/tables.sql"),
-    include_str!("sql/fn_lock_log.sql"),
-    include_str!("sql/fn_log_tail.sql"),
-    include_str!("sql/fn_recording_time.sql"),
-    include_str!("sql/fn_event_id.sql"),
-    include_str!("sql/fn_append.sql"),
-    include_str!("sql/fn_stored.sql"),
-    include_str!("sql/fn_release_due.sql"),
-    include_str!("sql/fn_seq_before.sql"),
-    include_str!("sql/fn_find_seq.sql"),
-    include_str!("sql/fn_cancel.sql"),
-    include_str!("sql/fn_trim.sql"),
-    include_str!("sql/fn_ensure_partitions.sql"),
-    include_str!("sql/fn_detach_trimmed.sql"),
-    include_str!("sql/fn_drop_detached.sql"),
-    include_str!("sql/fn_log_bytes.sql"),
-    include_str!("sql/fn_purge_keys.sql"),
-];
+/// The oldest version of the schema whose programs may run beside this one's.
+const COMPATIBLE_FROM: i32 = 13;
 
 /// The version that this program knows.
-fn newest() -> i32 {
-    MIGRATIONS.len() as i32
+pub(super) fn newest() -> i32 {
+    TABLES.len() as i32
 }
 
 /// Brings the schema to this program's version, or says why that cannot be.
 pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -> Result<(), StoreError> {
     let told = |failure: Failure| explain(&failure, &server.place);
-    let mut client = server.connect(server.unavailable_after).await.map_err(told)?;
+    let client = server.connect(server.unavailable_after).await.map_err(told)?;
     let number = "SELECT current_setting('server_version_num')::int";
-    let row = within(server.statement_time_max, client.query_one(number, &[])).await.map_err(told)?;
+    let row = server.way.query_one(&client, server.statement_time_max, number, &[]).await.map_err(told)?;
     check_version(row.get(0), &server.place)?;
     loop {
         let found = within(server.statement_time_max, version(&client, schema)).await.map_err(told)?;
         if found > newest() {
+            let sql = schema.fill("SELECT compatible_from FROM {schema}.schema_version ORDER BY version DESC LIMIT 1");
+            let row = server.way.query_one(&client, server.statement_time_max, &sql, &[]).await.map_err(told)?;
+            if row.get::<_, i32>(0) <= newest() {
+                tracing::info!(schema = schema.name, version = found, "a newer Ensue has upgraded the schema");
+                return Ok(());
+            }
             return Err(StoreError::Schema(format!(
                 "the schema {} at {} has version {found}, this program knows {}: use the newer Ensue that made it",
                 schema.quoted(),
@@ -84,7 +55,7 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
                 server.place
             )));
         }
-        step(&mut client, schema, found).await.map_err(|error| told(error.into()))?;
+        upgrade(&client, server.way.begin(), schema, found).await.map_err(|error| told(error.into()))?;
     }
 }
 
@@ -99,47 +70,48 @@ fn check_version(found: i32, place: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The version of the schema; 0 if there is none yet.
-async fn version(client: &Client, schema: &Schema) -> Result<i32, tokio_postgres::Error> {
-    let table = "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version'";
-    let tables: i64 = client.query_one(table, &[&schema.name]).await?.get(0);
-    if tables == 0 {
+/// The version of the schema; 0 if there is none yet. Nothing is prepared for it, so that it can be asked in any transaction.
+pub(super) async fn version(client: &Client, schema: &Schema) -> Result<i32, tokio_postgres::Error> {
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = {schema_text} AND tablename = 'schema_version'";
+    if number(client, &schema.fill(tables)).await? == 0 {
         return Ok(0);
     }
-    let newest = schema.fill("SELECT coalesce(max(version), 0) FROM {schema}.schema_version");
-    Ok(client.query_one(&newest, &[]).await?.get(0))
+    number(client, &schema.fill("SELECT coalesce(max(version), 0) FROM {schema}.schema_version")).await
 }
 
-/// Does the migration after `from`, unless another node has done it meanwhile. It may take as long as it takes: a large
-/// table may have to be written anew, or another node is at it.
-async fn step(client: &mut Client, schema: &Schema, from: i32) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute("SET statement_timeout = 0").await?;
-    let transaction = client.transaction().await?;
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&schema.lock_key("migrations")]).await?;
-    if version(transaction.client(), schema).await? == from {
-        if from == 0 {
-            make_schema(transaction.client(), schema).await?;
-        }
-        for part in MIGRATIONS[from as usize] {
-            transaction.batch_execute(&schema.fill(part)).await?;
-        }
-        let done = schema.fill("INSERT INTO {schema}.schema_version (version) VALUES ($1)");
-        transaction.execute(&done, &[&(from + 1)]).await?;
-        tracing::info!(schema = schema.name, version = from + 1, "the schema was brought up to date");
-    }
-    transaction.commit().await
+/// The number that a statement answers.
+async fn number(client: &Client, sql: &str) -> Result<i32, tokio_postgres::Error> {
+    let messages = client.simple_query(sql).await?;
+    let number = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    Ok(number.unwrap_or(0))
 }
 
-/// Makes the schema, unless somebody with more rights has made it for us, and the table of its version.
-async fn make_schema(client: &Client, schema: &Schema) -> Result<(), tokio_postgres::Error> {
-    let there: i64 =
-        client.query_one("SELECT count(*) FROM pg_namespace WHERE nspname = $1", &[&schema.name]).await?.get(0);
-    if there == 0 {
-        client.batch_execute(&schema.fill("CREATE SCHEMA {schema}")).await?;
+/// Brings the schema from the version `from` to the newest, unless another node has done it meanwhile. It may take as long as
+/// it takes: a large table may have to be written anew, or another node is at it. After an error the connection is of no use.
+async fn upgrade(client: &Client, begin: &str, schema: &Schema, from: i32) -> Result<(), tokio_postgres::Error> {
+    let lock = schema.lock_key("migrations");
+    let begin = format!("{begin}; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({lock})");
+    client.batch_execute(&begin).await?;
+    if version(client, schema).await? == from {
+        client.batch_execute(&script(schema, from)).await?;
+        tracing::info!(schema = schema.name, version = newest(), "the schema was brought up to date");
     }
-    let table = "CREATE TABLE {schema}.schema_version \
-                 (version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";
-    client.batch_execute(&schema.fill(table)).await
+    client.batch_execute("COMMIT").await
+}
+
+/// What brings the schema from the version `from` to the newest; from nothing if it is 0.
+pub(super) fn script(schema: &Schema, from: i32) -> String {
+    let begin = if from == 0 { include_str!("sql/begin.sql") } else { include_str!("sql/go_on.sql") };
+    let begin = begin.replace("{from}", &from.to_string());
+    let end =
+        include_str!("sql/end.sql").replace("{from}", &from.to_string()).replace("{newest}", &newest().to_string());
+    let end = end.replace("{compatible_from}", &COMPATIBLE_FROM.to_string());
+    let tables = TABLES[from as usize..].iter().copied();
+    let parts = [begin.as_str()].into_iter().chain(tables).chain(FUNCTIONS.iter().copied()).chain([end.as_str()]);
+    schema.fill(&parts.collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

@@ -6,12 +6,18 @@
 //! | What does a URL ask for? | `url` |
 //! | Is the server who it says it is? | `tls` |
 //! | How is the server reached, again and again? | `server` |
+//! | Is a session ours alone, or does a pooler give it to others? | `pooling` |
+//! | How is a statement asked, in a session of ours and behind a pooler? | `asking` |
 //! | How long, and how often, is a server that is away tried again? | `patience` |
 //! | How long do we wait for an answer? | `connection` |
 //! | How often is it said that the server is away? | `outage` |
+//! | How does what we store become part of somebody's own transaction? | [`own`] |
 //! | What does a failure mean to the caller? | `error` |
 //! | Is the schema the one this program knows? | `migrate` |
+//! | How is it brought up to date by hand? | `upgrade` |
+//! | Is everything in it as this program has it? | `drift` |
 //! | Which SQL runs in this schema? | `schema`, and `sql/` with one statement or function a file |
+//! | Which bounds and words of the core does the SQL have in it? | `words` |
 //! | How do our values travel? | `types` |
 //! | What of an id is stored? | `id_parts` |
 //! | Who writes the log? | `writer` |
@@ -35,15 +41,19 @@
 //! | How are jobs kept? | `jobs` |
 //! | Who may not run now? | `rules` |
 //! | Which schedules are there, and what became of their occurrences? | `schedules` |
+//! | From where on is looked for schedules that are due? | `schedules_from` |
 //!
 //! The way of an append: [`Store::append`] → `batch::Call` → `writer` (gathers) → `batch::Columns` → `sql/fn_append.sql`
 //! (numbers, chains, stores) → `batch::Outcome` → the caller.
 
+mod asking;
 mod batch;
+mod bell;
 mod connection;
 mod definitions;
 mod deliveries;
 mod doubt;
+mod drift;
 mod error;
 mod following;
 mod groups;
@@ -53,16 +63,20 @@ mod jobs;
 mod keys;
 mod lanes;
 mod migrate;
+mod migrations;
 pub mod options;
 mod outage;
+pub mod own;
 mod parked;
 mod partitions;
 mod patience;
+mod pooling;
 mod positions;
 mod positions_sql;
 mod read;
 mod rules;
 mod schedules;
+mod schedules_from;
 mod schema;
 mod server;
 mod settle;
@@ -72,24 +86,33 @@ mod slots;
 mod subscriptions;
 mod tls;
 mod types;
+mod upgrade;
 mod upkeep;
 mod url;
+mod words;
 mod writer;
 
 pub use options::PostgresOptions;
+pub use own::PostgresTransaction;
+#[cfg(feature = "sqlx")]
+pub use sqlx;
+pub use upgrade::Upgrade;
+pub use {deadpool_postgres, tokio_postgres};
 
 use crate::clock::Clock;
 use crate::room::Room;
 use async_trait::async_trait;
 use batch::Call;
+use bell::Bell;
 use ensue_core::event::whole_microseconds;
 use ensue_core::follow::Follower;
 use ensue_core::retention::Bounds;
-use ensue_core::store::{Cancelled, Page, Pulse, Read, Released};
+use ensue_core::store::{Cancelled, Page, Pulse, Read, Released, Wake};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
 use following::Following;
 use jiff::SignedDuration;
 use partitions::Partitions;
+use schedules_from::SchedulesFrom;
 use schema::{Schema, Sql};
 use server::Server;
 use std::sync::atomic::AtomicU64;
@@ -104,6 +127,8 @@ use writer::{QUEUE_MAX, Writer};
 /// A log in a schema of a Postgres database.
 pub struct PostgresStore {
     server: Arc<Server>,
+    /// Its name.
+    schema: String,
     sql: Arc<Sql>,
     clock: Option<Clock>,
     read_only: bool,
@@ -113,8 +138,11 @@ pub struct PostgresStore {
     following: Arc<Following>,
     /// For the calls in the writer's queue.
     room: Room,
+    bell: Arc<Bell>,
     /// From where on claims look for jobs.
     looks: jobs::Looks,
+    /// From where on is looked for schedules that are due.
+    schedules_from: SchedulesFrom,
     writer: Mutex<Option<WriterTask>>,
 }
 
@@ -131,28 +159,46 @@ pub fn check_url(url: &str) -> Result<(), StoreError> {
 
 impl PostgresStore {
     /// Opens the log at `postgres://USER:PASSWORD@HOST:PORT/DATABASE[?schema=ensue]`. The schema and all in it are made
-    /// if they are not there, unless it is opened `read_only`.
+    /// if they are not there, unless it is opened `read_only`. A pooler in transaction mode in between is noticed; `pooler=transaction`
+    /// or `pooler=none` says it instead.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let target = url::parse(url, options.unavailable_after)?;
-        let server = Arc::new(Server::new(&target, &options)?);
+        let server = Arc::new(Server::reach(&target, &options).await?);
         let schema = Schema::new(target.schema);
         migrate::migrate(&server, &schema, options.read_only).await?;
         let sql = Arc::new(Sql::of(&schema));
         let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
+        let bell = Arc::new(Bell::new(server.clone(), &schema));
         let (last, following) = (Arc::new(AtomicU64::new(0)), Arc::new(Following::default()));
         let writer = if options.read_only {
             None
         } else {
             partitions.ensure().await?;
             let (clock, following) = (options.clock.clone(), following.clone());
-            let writer = Writer::new(server.clone(), sql.clone(), clock, partitions.clone(), last.clone(), following);
+            let (partitions, last, bell) = (partitions.clone(), last.clone(), bell.clone());
+            let writer = Writer::new(server.clone(), sql.clone(), clock, partitions, last, following, bell);
             let (queue, calls) = mpsc::channel(QUEUE_MAX);
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };
         let read_only = options.read_only;
         let (clock, room, looks) = (options.clock, Room::default(), jobs::Looks::default());
         let writer = Mutex::new(writer);
-        Ok(Self { server, sql, clock, read_only, partitions, last, following, room, looks, writer })
+        let (schema, schedules_from) = (schema.name, SchedulesFrom::default());
+        Ok(Self {
+            server,
+            schema,
+            sql,
+            clock,
+            read_only,
+            partitions,
+            last,
+            following,
+            room,
+            bell,
+            looks,
+            schedules_from,
+            writer,
+        })
     }
 
     /// What the server says of itself, over a connection like all others: for `doctor`.
@@ -160,6 +206,11 @@ impl PostgresStore {
         let ask = "SELECT current_setting('server_version'), current_setting('fsync') = 'on'";
         let row = self.server.query_one(ask, &[]).await?;
         Ok(ServerSettings { version: row.get(0), fsync: row.get(1) })
+    }
+
+    /// The name of its schema.
+    pub fn schema(&self) -> &str {
+        &self.schema
     }
 
     /// The time of the injected clock; the server's own is null.
@@ -197,6 +248,10 @@ pub struct ServerSettings {
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn wake(&self) -> Option<Arc<dyn Wake>> {
+        Some(self.bell.clone())
+    }
+
     fn engine(&self) -> &'static str {
         "postgres"
     }

@@ -6,9 +6,6 @@ use ensue_core::positions::{LaneKey, Park, ParkedQuery, ParkedSize};
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Event, GroupName, Seq, StoreError};
 
-/// What leads to the version of the schema that parks events.
-pub(super) const MIGRATION: &[&str] = &[include_str!("sql/parked_tables.sql"), include_str!("sql/fn_lanes_park.sql")];
-
 impl PostgresStore {
     /// One that was sent twice, because the answer was lost, finds its lanes parked already, and leaves them.
     pub(super) async fn park_lanes(&self, parks: Vec<Park>) -> Result<usize, StoreError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many partitions there are from the end of the log on, at least: the one that is written to and two more.
-const PARTITIONS_AHEAD: u64 = 3;
+pub(super) const PARTITIONS_AHEAD: u64 = 3;
 /// How many partitions one trim removes at most.
 const REMOVED_MAX: usize = 100;
 

@@ -2,45 +2,6 @@
 
 use super::schema::Schema;
 
-/// What leads to the version of the schema that has groups.
-pub(super) const MIGRATION: &[&str] = &[
-    include_str!("sql/positions_tables.sql"),
-    include_str!("sql/fn_elapsed.sql"),
-    include_str!("sql/fn_served_at.sql"),
-    include_str!("sql/fn_tell_members.sql"),
-    include_str!("sql/fn_group_make.sql"),
-    include_str!("sql/fn_group_delete.sql"),
-    include_str!("sql/fn_group_sweep.sql"),
-    include_str!("sql/fn_group_seek.sql"),
-    include_str!("sql/fn_group_replay.sql"),
-    include_str!("sql/fn_subscriptions_changed.sql"),
-    include_str!("sql/fn_subscription_make.sql"),
-    include_str!("sql/fn_subscription_delete.sql"),
-    include_str!("sql/fn_subscriptions_expire.sql"),
-    include_str!("sql/fn_expired_forget.sql"),
-    include_str!("sql/fn_member_expired_forget.sql"),
-    include_str!("sql/fn_members_forget.sql"),
-    include_str!("sql/fn_slots_acquire.sql"),
-    include_str!("sql/fn_member_renew.sql"),
-    include_str!("sql/fn_slots_release.sql"),
-    include_str!("sql/fn_member_leave.sql"),
-    include_str!("sql/fn_settle_append.sql"),
-    include_str!("sql/fn_settle_events.sql"),
-    include_str!("sql/fn_settle_lanes.sql"),
-    include_str!("sql/fn_settle_deliveries.sql"),
-    include_str!("sql/fn_settle_lines.sql"),
-    include_str!("sql/fn_slots_settle.sql"),
-    include_str!("sql/fn_lane_ask.sql"),
-    include_str!("sql/fn_deliveries_purge.sql"),
-];
-
-/// What leads to the version that knows who serves which group.
-pub(super) const SERVING: &[&str] = &[
-    include_str!("sql/serving_tables.sql"),
-    include_str!("sql/fn_member_serve.sql"),
-    include_str!("sql/fn_pulse.sql"),
-];
-
 /// What is told of a lane.
 const LANE: &str = "SELECT g.name, l.slot, l.key, l.position, l.state, l.attempts, l.not_before, l.error, l.redriven, \
                     l.since, l.ask, l.parked_to FROM {schema}.lanes l JOIN {schema}.groups g ON g.id = l.group_id";
@@ -119,8 +80,8 @@ impl PositionsSql {
             members: sql(include_str!("sql/members.sql")),
             // By name: a later version of the schema may tell more.
             pulse: sql("SELECT o_now, o_last, o_next_due, o_id_part, o_recorded_at, o_version, o_id, o_name, o_kind, \
-                 o_rules_version, o_jobs_sent, o_jobs_due, o_xmin, o_xmax, o_definitions_version, o_schedules_due \
-                 FROM {schema}.pulse($1, $2, $3, $4)"),
+                 o_rules_version, o_jobs_sent, o_jobs_due, o_xmin, o_next_xid, o_definitions_version, o_schedules_due, \
+                 o_waiting, o_listeners, o_asleep FROM {schema}.pulse($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             release: sql(&function("slots_release", 4)),
             leave: sql(&function("member_leave", 2)),
             settle: sql(&function("slots_settle", 60)),

@@ -1,8 +1,9 @@
 //! What is in the log?
 
 use super::PostgresStore;
+use super::asking::Ready;
+use super::error::Failure;
 use super::id_parts;
-use super::server::each;
 use super::types::{JsonbOut, Micros};
 use ensue_core::retention::Bounds;
 use ensue_core::room::Room;
@@ -11,7 +12,7 @@ use ensue_core::{Event, EventId, Found, Json, ObjectKey, Pending, Seq, StoreErro
 use futures_util::{StreamExt, future, pin_mut};
 use std::sync::atomic::Ordering;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, RowStream, Statement};
+use tokio_postgres::{Client, Error, Row, RowStream};
 
 /// A place as Postgres counts: beyond its numbers there is no event.
 pub(super) fn place(seq: Seq) -> i64 {
@@ -39,14 +40,14 @@ impl PostgresStore {
         loop {
             let client = self.server.reader().await?;
             let reading = async {
-                let tail = client.prepare_cached(&self.sql.tail).await?;
-                let range = client.prepare_cached(&self.sql.read_range).await?;
-                let (bounds, mut page, afterwards) = future::try_join3(
+                let tail = client.ready(&self.sql.tail).await?;
+                let range = client.ready(&self.sql.read_range).await?;
+                let asked = future::try_join3(
                     self.bounds_on(&client, &tail),
                     self.range(&client, &range, read, begin),
                     self.bounds_on(&client, &tail),
-                )
-                .await?;
+                );
+                let (bounds, mut page, afterwards) = client.together(asked).await?;
                 // What the page was to hold is forgotten, or was forgotten while it was read: look again from there, so
                 // that `first` tells the reader exactly what it misses.
                 if afterwards.first > bounds.first || bounds.first - 1 > begin {
@@ -60,7 +61,7 @@ impl PostgresStore {
                     Some(event) if stopped => event.seq,
                     Some(_) | None => begin.saturating_add(SCAN_MAX).min(bounds.last).max(read.after),
                 };
-                Ok::<_, Error>(Some(Page { events: page.events, next, first: bounds.first }))
+                Ok::<_, Failure>(Some(Page { events: page.events, next, first: bounds.first }))
             };
             match client.run(reading).await {
                 Ok(Some(page)) => return Ok(page),
@@ -70,11 +71,11 @@ impl PostgresStore {
         }
     }
 
-    async fn range(&self, client: &Client, range: &Statement, read: &Read, begin: Seq) -> Result<Taken, Error> {
+    async fn range(&self, client: &Client, range: &Ready, read: &Read, begin: Seq) -> Result<Taken, Error> {
         let end = place(begin.saturating_add(SCAN_MAX));
         let topic = read.filter.topic.as_ref().map(|topic| topic.as_str());
         let (begin, limit, bytes) = (place(begin), rows_max(read.limit), PAGE_BYTES_MAX as i64);
-        let rows = client.query_raw(range, each(&[&begin, &end, &limit, &topic, &bytes])).await?;
+        let rows = range.rows(client, &[&begin, &end, &limit, &topic, &bytes]).await?;
         Taken::from(rows, read.limit).await
     }
 
@@ -102,10 +103,10 @@ impl PostgresStore {
         let taken = loop {
             let client = self.server.reader().await?;
             let reading = async {
-                let walk = client.prepare_cached(&self.sql.read_object).await?;
+                let walk = client.ready(&self.sql.read_object).await?;
                 let params: [&(dyn ToSql + Sync); 7] = [&begin, &end, &limit, &topic, &bytes, &looked_at_max, &object];
-                let rows = client.query_raw(&walk, each(&params)).await?;
-                Taken::from(rows, read.limit).await
+                let walked = async { Taken::from(walk.rows(&client, &params).await?, read.limit).await };
+                client.together(walked).await
             };
             match client.run(reading).await {
                 Ok(taken) => break taken,
@@ -130,8 +131,8 @@ impl PostgresStore {
         Ok(self.bounds_of(&row))
     }
 
-    async fn bounds_on(&self, client: &Client, tail: &Statement) -> Result<Bounds, Error> {
-        Ok(self.bounds_of(&client.query_one(tail, &[&self.hint()]).await?))
+    async fn bounds_on(&self, client: &Client, tail: &Ready) -> Result<Bounds, Error> {
+        Ok(self.bounds_of(&tail.one(client, &[&self.hint()]).await?))
     }
 
     fn bounds_of(&self, row: &Row) -> Bounds {

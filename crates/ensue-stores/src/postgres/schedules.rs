@@ -16,6 +16,7 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::NewJob;
 use ensue_core::schedules::port::{DECLARED_MAX, SCHEDULES_MAX, check, too_many};
 use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What};
+use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, Json, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -23,14 +24,6 @@ use std::sync::atomic::Ordering;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
-
-/// What leads to the version of the schema that keeps schedules.
-pub(super) const MIGRATION: &[&str] = &[
-    include_str!("sql/schedules_tables.sql"),
-    include_str!("sql/fn_pulse.sql"),
-    include_str!("sql/fn_schedule_put.sql"),
-    include_str!("sql/fn_schedules_fire.sql"),
-];
 
 /// The statements, for one schema.
 #[derive(Debug)]
@@ -60,15 +53,17 @@ impl SchedulesSql {
             one: select("WHERE name = $1"),
             page: select("WHERE name > $1 ORDER BY name LIMIT $2"),
             delete: sql("DELETE FROM {schema}.schedules WHERE name = $1 RETURNING 1"),
-            due: select("WHERE due IS NOT NULL AND NOT held AND due <= $1 ORDER BY due, name LIMIT $2"),
-            next: sql(
-                "SELECT due FROM {schema}.schedules WHERE due IS NOT NULL AND NOT held ORDER BY due, name LIMIT 1",
+            due: sql(
+                "SELECT o_name, o_version, o_definition, o_managed_by, o_watermark, o_due, o_held, o_created_at, \
+                 o_updated_at, o_state FROM {schema}.schedules_due($1, $2, $3, $4, $5, $6)",
             ),
+            next: sql("SELECT {schema}.schedules_next($1, $2, $3)"),
             fire: sql(&format!("SELECT * FROM {{schema}}.schedules_fire({})", numbered.join(", "))),
             runs: sql("SELECT number, occurrence, at, manual, event_seq, job_number, job_stamp, overlapped, skipped \
                  FROM {schema}.schedule_runs WHERE name = $1 AND number < $2 ORDER BY number DESC LIMIT $3"),
             declare: sql("SELECT * FROM {schema}.schedules_declare($1, $2, $3, $4)"),
-            undeclare: sql("DELETE FROM {schema}.schedule_declarations WHERE process = $1"),
+            undeclare: sql("WITH gone AS (DELETE FROM {schema}.schedule_declarers WHERE process = $1) \
+                 DELETE FROM {schema}.schedule_declarations WHERE process = $1"),
         }
     }
 }
@@ -279,19 +274,32 @@ impl Schedules for PostgresStore {
     }
 
     async fn due_schedules(&self, now: Timestamp, limit: usize) -> Result<Vec<Kept>, StoreError> {
-        let rows = self.server.query(&self.sql.schedules.due, &[&Micros(now), &(limit as i64)]).await?;
-        Ok(rows.iter().map(kept_of).collect())
+        let now = whole_microseconds(now);
+        let (asked, from, name) = self.schedules_from.params();
+        let (limit, bytes) = (limit as i64, PAGE_BYTES_MAX as i64);
+        let params: [&(dyn ToSql + Sync); 6] = [&Micros(now), &limit, &bytes, &asked, &from, &name];
+        let rows = self.server.query(&self.sql.schedules.due, &params).await?;
+        // Without any there is a row that tells the state.
+        let is_one = |row: &&Row| row.get::<_, Option<&str>>(0).is_some();
+        let due: Vec<Kept> = rows.iter().filter(is_one).map(kept_of).collect();
+        if let Some(row) = rows.first() {
+            self.schedules_from.found(asked, row.get(9), now, &due);
+        }
+        Ok(due)
     }
 
     async fn next_schedule(&self) -> Result<Option<Timestamp>, StoreError> {
-        let rows = self.server.query(&self.sql.schedules.next, &[]).await?;
-        Ok(rows.first().map(|row| row.get::<_, Micros>(0).0))
+        let (state, from, name) = self.schedules_from.params();
+        let row = self.server.query_one(&self.sql.schedules.next, &[&state, &from, &name]).await?;
+        Ok(row.get::<_, Option<Micros>>(0).map(|due| due.0))
     }
 
     async fn fire(&self, firings: Vec<Firing>) -> Result<Vec<Fired>, StoreError> {
         self.check_writable()?;
         check(&firings)?;
-        self.fire_all(&firings).await
+        let fired = self.fire_all(&firings).await;
+        self.schedules_from.fired(&firings);
+        fired
     }
 
     async fn schedule_runs(&self, name: &GroupName, before: Option<u64>, limit: usize) -> Result<Vec<Run>, StoreError> {

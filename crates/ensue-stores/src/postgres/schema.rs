@@ -6,16 +6,28 @@
 use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::jobs::tasks::TasksSql;
+use super::own::{OWN_DONE, OWN_LOST};
 use super::positions_sql::PositionsSql;
 use super::schedules::SchedulesSql;
+use super::words;
+use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lane::DIED_WITH;
 use ensue_core::jobs::notices::JOB_DEAD;
-use ensue_core::key::RESERVED;
+use ensue_core::key::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, RESERVED, TOPIC_BYTES_MAX};
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
 use ensue_core::schedules::port::RUNS_MAX;
+use ensue_core::store::PAGE_BYTES_MAX;
+use std::time::Duration;
+
+/// How long after its id was made an event from the outbox may be recorded and still be found by the id alone.
+const ID_LAG: Duration = Duration::from_secs(1);
+/// How many events of the outbox an append takes along.
+const OUTBOX_FIRST_MAX: usize = 2_000;
+/// The code of the error that says that the outbox must be moved first.
+pub(super) const BACKLOG: &str = "EN001";
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -44,6 +56,9 @@ pub(super) struct Sql {
     pub ensure_partitions: String,
     pub detach_trimmed: String,
     pub drop_detached: String,
+    pub outbox_put: String,
+    pub own_put: String,
+    pub own_committed: String,
     pub positions: PositionsSql,
     pub jobs: JobsSql,
     pub definitions: DefinitionsSql,
@@ -56,7 +71,8 @@ impl Sql {
         let sql = |template: &str| schema.fill(template);
         Self {
             append: sql(
-                "SELECT * FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+                "SELECT a.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
+                 $11, $12, $13, $14, $15, $16, $17, $18) a",
             ),
             stored: sql("SELECT * FROM {schema}.stored($1, $2, $3)"),
             keys: sql("SELECT key, id_part, seq, prev, recorded_at FROM {schema}.keys WHERE key = ANY ($1)"),
@@ -81,6 +97,9 @@ impl Sql {
             ensure_partitions: sql("SELECT {schema}.ensure_partitions($1, $2)"),
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
+            outbox_put: sql("SELECT {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
+            own_put: sql(&format!("SELECT {{schema}}.own_put({})", numbered(31))),
+            own_committed: sql(include_str!("sql/own_committed.sql")),
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),
             definitions: DefinitionsSql::of(schema),
@@ -88,6 +107,11 @@ impl Sql {
             schedules: SchedulesSql::of(schema),
         }
     }
+}
+
+/// The values of a statement: `$1, $2, …`.
+fn numbered(count: usize) -> String {
+    (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a schema, and what depends on it.
@@ -104,7 +128,7 @@ impl Schema {
     /// A template of `sql/` for this schema.
     pub fn fill(&self, template: &str) -> String {
         // The name comes last: one that looks like a placeholder is left as it is.
-        template
+        words::put_in(template)
             .replace("{lock_log}", &self.lock_key("log").to_string())
             .replace("{lock_partitions}", &self.lock_key("partitions").to_string())
             .replace("{lock_serving}", &self.lock_key("serving").to_string())
@@ -120,6 +144,21 @@ impl Schema {
             .replace("{died_with}", DIED_WITH)
             .replace("{job_dead}", JOB_DEAD)
             .replace("{reserved}", RESERVED)
+            .replace("{own_lost}", OWN_LOST)
+            .replace("{own_done}", OWN_DONE)
+            .replace("{drained}", &format!("ensue.drained_{:016x}", self.lock_key("drained")))
+            .replace("{bell}", &self.bell())
+            .replace("{lock_asleep}", &self.lock_key("asleep").to_string())
+            .replace("{lock_listening}", &self.lock_key("listening").to_string())
+            .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
+            .replace("{backlog}", BACKLOG)
+            .replace("{outbox_first_max}", &OUTBOX_FIRST_MAX.to_string())
+            .replace("{page_bytes_max}", &PAGE_BYTES_MAX.to_string())
+            .replace("{topic_bytes_max}", &TOPIC_BYTES_MAX.to_string())
+            .replace("{object_bytes_max}", &OBJECT_BYTES_MAX.to_string())
+            .replace("{key_bytes_max}", &KEY_BYTES_MAX.to_string())
+            .replace("{event_bytes_max}", &EVENT_BYTES_MAX.to_string())
+            .replace("{event_bytes_near}", &(EVENT_BYTES_MAX / 4).to_string())
             .replace("{rank_min}", "'-9223372036854775808'::bigint")
             .replace("{rank_max}", "'9223372036854775807'::bigint")
             .replace("{bytes_of_e}", &bytes_of("e"))
@@ -130,6 +169,11 @@ impl Schema {
             .map(|part| part.replace("{schema}", &self.quoted()))
             .collect::<Vec<_>>()
             .join(&format!("'{}'", self.name.replace('\'', "''")))
+    }
+
+    /// The channel on which processes are woken.
+    pub fn bell(&self) -> String {
+        format!("ensue_{:016x}", self.lock_key("bell"))
     }
 
     /// The name as an identifier.

@@ -1,23 +1,27 @@
 //! How is the server reached, again and again?
 //!
-//! One connection writes (see `writer`), a pool of others reads. Every connection is pinned to what the engine needs,
+//! One connection writes (see `writer`), a pool of others reads. Every connection is pinned to what the engine needs (`asking`),
 //! whatever the database's defaults are. A call that finds its connection dead takes another, until the server has been
 //! out of reach for `unavailable_after`.
 
+use super::asking::Way;
 use super::connection::{Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
 use super::outage::Outage;
 use super::patience::Patience;
+use super::pooling::{self, Pooler};
 use super::tls;
 use super::url::{self, Target};
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod};
 use ensue_core::StoreError;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Error, Row};
+use tokio_postgres::{AsyncMessage, Config, Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What a query is given.
@@ -28,16 +32,14 @@ pub(super) fn each<'a>(params: Params<'a>) -> impl ExactSizeIterator<Item = &'a 
     params.iter().map(|param| *param as &dyn ToSql)
 }
 
-/// How often the server looks whether the client of a running statement is still there.
-const CLIENT_LOOKED_FOR_EVERY: Duration = Duration::from_secs(1);
-
 /// A Postgres server, or whichever of several answers.
 pub(super) struct Server {
     config: Config,
     tls: MakeRustlsConnect,
-    pins: String,
     pool: Pool,
     outage: Arc<Outage>,
+    /// How statements are asked.
+    pub way: Arc<Way>,
     /// For messages: without user and password.
     pub place: String,
     pub unavailable_after: Duration,
@@ -45,25 +47,32 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub fn new(target: &Target, options: &PostgresOptions) -> Result<Self, StoreError> {
+    /// Finds out how statements are asked there, unless the target says it.
+    pub async fn reach(target: &Target, options: &PostgresOptions) -> Result<Self, StoreError> {
         let mut config = target.config.clone();
         if config.get_hosts().len() > 1 && !options.read_only && !target.chooses_server {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let tls = tls::connector(target)?;
-        let pins = pins(options);
         let place = url::place(&config);
+        let told = |failure: Failure| explain(&failure, &place);
+        let is_pooled = match target.pooler {
+            Pooler::None => false,
+            Pooler::Transaction => true,
+            Pooler::Unknown => find_out(&config, &tls, options.unavailable_after).await.map_err(told)?,
+        };
+        let way = Arc::new(if is_pooled { Way::pooled(options) } else { Way::session(options) });
         let outage = Arc::new(Outage::default());
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), tls.clone(), manager_config);
-        let of_pool = Arc::new((pins.clone(), outage.clone(), place.clone()));
+        let of_pool = Arc::new((way.clone(), outage.clone(), place.clone()));
         let pool = Pool::builder(manager)
             .max_size(options.readers_max.max(1))
             .post_create(Hook::async_fn(move |client, _| {
                 let of_pool = of_pool.clone();
                 Box::pin(async move {
-                    let (pins, outage, place) = &*of_pool;
-                    client.batch_execute(pins).await.map_err(HookError::Backend)?;
+                    let (way, outage, place) = &*of_pool;
+                    way.pin(client).await.map_err(HookError::Backend)?;
                     outage.back(place);
                     Ok(())
                 })
@@ -71,20 +80,35 @@ impl Server {
             .build()
             .map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))?;
         let PostgresOptions { unavailable_after, statement_time_max, .. } = *options;
-        Ok(Self { config, tls, pins, pool, outage, place, unavailable_after, statement_time_max })
+        Ok(Self { config, tls, pool, outage, way, place, unavailable_after, statement_time_max })
     }
 
     /// A connection outside the pool, within this time.
     pub async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
+        self.connect_with(limit, |_| {}).await
+    }
+
+    /// The same, with what is rung on the channels that it listens to. They end with the connection.
+    pub async fn connect_listening(
+        &self,
+        limit: Duration,
+    ) -> Result<(Connection, mpsc::UnboundedReceiver<String>), Failure> {
+        let (rings, heard) = mpsc::unbounded_channel();
+        let connection = self.connect_with(limit, move |ring| {
+            // Nobody may listen any more.
+            let _ = rings.send(ring);
+        });
+        Ok((connection.await?, heard))
+    }
+
+    async fn connect_with(
+        &self,
+        limit: Duration,
+        rung: impl Fn(String) + Send + 'static,
+    ) -> Result<Connection, Failure> {
         let connecting = async {
-            let (client, connection) = self.config.connect(self.tls.clone()).await?;
-            let task = tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to Postgres has ended");
-                }
-            });
-            let connection = Connection::new(client, task);
-            connection.batch_execute(&self.pins).await?;
+            let connection = connect_bare(&self.config, &self.tls, rung).await?;
+            self.way.pin(&connection).await?;
             Ok::<_, Error>(connection)
         };
         let connection = within(limit, connecting).await?;
@@ -97,7 +121,7 @@ impl Server {
         let mut patience = self.patience();
         loop {
             let failure = match tokio::time::timeout(patience.left(), self.pool.get()).await {
-                Ok(Ok(client)) => return Ok(Reader::new(client, self.statement_time_max)),
+                Ok(Ok(client)) => return Ok(Reader::new(client, self.way.clone(), self.statement_time_max)),
                 Ok(Err(PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)))) => {
                     Failure::Told(error)
                 }
@@ -142,7 +166,7 @@ impl Server {
                 self.lost(&failure);
                 patience.pause().await
             }
-            Trouble::Busy => patience.pause().await,
+            Trouble::Busy | Trouble::Backlog => patience.pause().await,
             Trouble::NoPartition | Trouble::Refused => false,
         };
         if again { Ok(()) } else { Err(explain(&failure, &self.place)) }
@@ -164,26 +188,35 @@ impl Server {
     }
 }
 
-/// What every connection is told: reading after a lock needs read committed, acknowledged means on disk, plans that
-/// were made for a small table must still be right for a large one, and what nobody waits for any more comes to an end.
-/// A standby is refused, as if it were away: what it has not heard of yet may have happened.
-fn pins(options: &PostgresOptions) -> String {
-    let read_only = if options.read_only { "on" } else { "off" };
-    let limit_millis = (options.statement_time_max.as_millis() * 4 / 5).clamp(1, i32::MAX as u128);
-    let look_millis = CLIENT_LOOKED_FOR_EVERY.as_millis();
-    let primary_only = match options.read_only {
-        true => "",
-        false => {
-            "DO $$ BEGIN IF pg_is_in_recovery() THEN RAISE read_only_sql_transaction \
-             USING MESSAGE = 'the server is in recovery'; END IF; END $$; "
+/// A connection as it comes.
+async fn connect_bare(
+    config: &Config,
+    tls: &MakeRustlsConnect,
+    rung: impl Fn(String) + Send + 'static,
+) -> Result<Connection, Error> {
+    let (client, mut connection) = config.connect(tls.clone()).await?;
+    let task = tokio::spawn(async move {
+        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+            match message {
+                Ok(AsyncMessage::Notification(ring)) => rung(ring.payload().to_owned()),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to Postgres has ended");
+                    return;
+                }
+            }
         }
+    });
+    Ok(Connection::new(client, task))
+}
+
+/// Is there a pooler in between that gives sessions to others?
+async fn find_out(config: &Config, tls: &MakeRustlsConnect, limit: Duration) -> Result<bool, Failure> {
+    let looking = async {
+        let name = format!("ensue_{:032x}", rand::random::<u128>());
+        let one = connect_bare(config.clone().application_name(&name), tls, |_| {}).await?;
+        let other = connect_bare(config, tls, |_| {}).await?;
+        pooling::is_shared(&one, &name, &other).await
     };
-    // Not every system that Postgres runs on can look for the client: then the limit alone must do.
-    format!(
-        "{primary_only}SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
-         SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
-         SET statement_timeout = {limit_millis}; SET idle_in_transaction_session_timeout = {limit_millis}; \
-         DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \
-         EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$"
-    )
+    within(limit, looking).await
 }

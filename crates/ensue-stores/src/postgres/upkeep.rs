@@ -11,13 +11,15 @@ use super::writer::TRIES_MAX;
 use ensue_core::positions::Renewed;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Pulse, Released};
-use ensue_core::{EventId, Seq, StoreError};
+use ensue_core::{EventId, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 impl PostgresStore {
-    /// Moves due events into the log. Lost connections are no matter here: what was released stays released, and the
+    /// Moves what others have committed in the outbox and due events into the log. Lost connections are no matter here: what was released stays released, and the
     /// next try releases what is left.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
         let look = self.server.query_one(&self.sql.next_due, &[&self.clock_time(), &self.hint()]).await?;
@@ -41,24 +43,28 @@ impl PostgresStore {
         let last = row.get::<_, i64>(1) as Seq;
         self.last.fetch_max(last, Ordering::Relaxed);
         self.partitions.look_ahead(last);
-        Ok(Released {
-            count: row.get::<_, i64>(0) as usize,
-            last,
-            next_due: row.get::<_, Option<Micros>>(2).map(|due| due.0),
-        })
+        let next_due = row.get::<_, Option<Micros>>(2).map(|due| due.0);
+        let next_due = if row.get(3) { Some(Timestamp::MIN) } else { next_due };
+        Ok(Released { count: row.get::<_, i64>(0) as usize, last, next_due })
     }
 
     /// All that an idle process asks, in one round trip.
     pub(super) async fn feel_pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {
         let (member, lease) = (lease.map(|(member, _)| member), lease.map(|(_, lease)| micros_of(lease)));
-        let params = (self.clock_time(), self.hint());
-        let rows = self.server.query(&self.sql.positions.pulse, &[&params.0, &params.1, &member, &lease]).await?;
+        let (now, hint, bells) = (self.clock_time(), self.hint(), self.bell.is_to_hear());
+        let after = self.looks.leases_after(Instant::now()).filter(|_| self.clock.is_none()).map(Micros);
+        let (state, from, name) = self.schedules_from.params();
+        let params: [&(dyn ToSql + Sync); 9] = [&now, &hint, &member, &lease, &bells, &after, &state, &from, &name];
+        let rows = self.server.query(&self.sql.positions.pulse, &params).await?;
         let members = rows.iter().filter_map(|row| member_at(row, 6).transpose()).collect::<Result<_, _>>()?;
         let first = self.server.one(rows)?;
         let (now, last) = (first.get::<_, Micros>(0).0, first.get::<_, i64>(1) as Seq);
         let id = first.get::<_, Option<Uuid>>(3).zip(first.get::<_, Option<Micros>>(4));
         let version = first.get::<_, Option<i64>>(5);
         self.last.fetch_max(last, Ordering::Relaxed);
+        if let Some((listeners, asleep)) = first.get::<_, Option<i64>>(17).zip(first.get(18)) {
+            self.bell.hear(listeners, asleep);
+        }
         Ok(Pulse {
             last,
             newest: id.map(|(part, recorded_at)| id_parts::whole(part, recorded_at.0)),
@@ -70,6 +76,7 @@ impl PostgresStore {
             jobs_sent: self.looks.heard(first.get(10), first.get(12), first.get(13)),
             jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
             schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
+            waiting: first.get(16),
         })
     }
 

@@ -1,8 +1,9 @@
 //! What does a Postgres URL ask for?
 //!
-//! Some parameters are ours (`schema`) or are not known to the driver (`sslmode=verify-full`, `sslrootcert`): they are
+//! Some parameters are ours (`schema`, `pooler`) or are not known to the driver (`sslmode=verify-full`, `sslrootcert`): they are
 //! taken out before the driver sees the rest. No message here repeats any part of a URL, which may hold a password.
 
+use super::pooling::Pooler;
 use ensue_core::{Invalid, StoreError};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(super) struct Target {
     pub schema: String,
     pub encryption: Encryption,
     pub roots: Option<PathBuf>,
+    pub pooler: Pooler,
     /// Does it say itself which of several servers will do?
     pub chooses_server: bool,
 }
@@ -53,12 +55,14 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut schema = SCHEMA_DEFAULT.to_string();
     let mut encryption = None;
     let mut roots = None;
+    let mut pooler = Pooler::Unknown;
     let mut left_over = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
             "schema" => schema = percent_decoded(value)?,
             "sslmode" => encryption = Some(parse_encryption(value)?),
+            "pooler" => pooler = parse_pooler(value)?,
             "sslrootcert" => roots = Some(percent_decoded(value)?),
             // The driver would take what stands before an `@` for user and password.
             _ => left_over.push(pair.replace('@', "%40")),
@@ -73,7 +77,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut config: Config = bare.parse().map_err(|_| {
         invalid(
             "is not a Postgres URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=ensue, with special \
-             characters of the password as %XX; known parameters are schema, sslmode, sslrootcert and those of the \
+             characters of the password as %XX; known parameters are schema, pooler, sslmode, sslrootcert and those of the \
              driver, such as application_name and connect_timeout",
         )
     })?;
@@ -104,7 +108,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
         config.tcp_user_timeout(connect_timeout);
     }
     config.keepalives_idle(Duration::from_secs(30));
-    Ok(Target { config, schema, encryption, roots, chooses_server })
+    Ok(Target { config, schema, encryption, roots, pooler, chooses_server })
 }
 
 /// Where do the parameters begin? At the first question mark, unless it is one of a password that was not written as
@@ -128,6 +132,17 @@ fn parse_encryption(value: &str) -> Result<Encryption, StoreError> {
         "verify-ca" => Ok(Encryption::VerifyCa),
         "verify-full" => Ok(Encryption::VerifyFull),
         _ => Err(invalid("has an unknown sslmode; use disable, prefer, require, verify-ca or verify-full")),
+    }
+}
+
+fn parse_pooler(value: &str) -> Result<Pooler, StoreError> {
+    match value {
+        "transaction" => Ok(Pooler::Transaction),
+        "none" => Ok(Pooler::None),
+        _ => Err(invalid(
+            "has an unknown pooler; use transaction for one in transaction mode, none for a connection of our own, or leave it \
+             out to have it found out",
+        )),
     }
 }
 
@@ -200,6 +215,13 @@ mod tests {
     }
 
     #[test]
+    fn a_url_may_say_whether_there_is_a_pooler() {
+        assert_eq!(target("postgres://u@h/db").pooler, Pooler::Unknown);
+        assert_eq!(target("postgres://u@h/db?pooler=transaction").pooler, Pooler::Transaction);
+        assert_eq!(target("postgres://u@h/db?pooler=none").pooler, Pooler::None);
+    }
+
+    #[test]
     fn a_password_with_a_question_mark_is_left_whole() {
         let target = target("postgres://u:a?schema=b@h/db?schema=c");
         assert_eq!((target.schema.as_str(), target.config.get_password()), ("c", Some(&b"a?schema=b"[..])));
@@ -239,6 +261,7 @@ mod tests {
             "postgres://u:canary@h:port/db",
             "postgres://u:canary@h/db?canary=x",
             "postgres://u:canary@h/db?sslmode=canary",
+            "postgres://u:canary@h/db?pooler=canary",
             "postgres://u:canary@h/db?schema=",
             "postgres://u:canary@h/db?schema=pg_canary",
             "postgres://u:canary@h/db?schema=%zzcanary",

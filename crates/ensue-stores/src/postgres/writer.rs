@@ -3,9 +3,11 @@
 //! One task with one connection. Callers put their batches in its queue; while a commit is under way more gather, and
 //! the next commit takes them all: the more callers, the larger the commits, without anybody waiting for a timer.
 
+use super::asking::Ready;
 use super::batch::{Call, Columns, Outcome};
+use super::bell::Bell;
 use super::connection::{Connection, within};
-use super::doubt::{Doubt, SessionId};
+use super::doubt::{Doubt, Tracing};
 use super::error::{Failure, Trouble, explain};
 use super::following::Following;
 use super::heads::Heads;
@@ -15,6 +17,7 @@ use super::schema::Sql;
 use super::server::Server;
 use super::types::Micros;
 use crate::clock::Clock;
+use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Seq, StoreError, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Error, Statement};
 
 /// How many calls may wait in the queue before callers wait to enter it.
 pub(super) const QUEUE_MAX: usize = 4_096;
@@ -42,8 +44,8 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// The connection that writes, and what is known of the log on it.
 struct Session {
     client: Connection,
-    append: Statement,
-    id: SessionId,
+    append: Ready,
+    tracing: Tracing,
 }
 
 /// The task's state.
@@ -55,6 +57,7 @@ pub(super) struct Writer {
     /// The newest place seen by anybody in this process: only a hint.
     last: Arc<AtomicU64>,
     following: Arc<Following>,
+    bell: Arc<Bell>,
     session: Option<Session>,
     /// When the server could not be reached, the last time that was tried.
     unreachable_at: Option<Instant>,
@@ -74,6 +77,7 @@ impl Writer {
         partitions: Arc<Partitions>,
         last: Arc<AtomicU64>,
         following: Arc<Following>,
+        bell: Arc<Bell>,
     ) -> Self {
         let heads = Heads::default();
         let (session, unreachable_at, tail, tail_at, remembering) = (None, None, 0, Timestamp::MIN, None);
@@ -84,6 +88,7 @@ impl Writer {
             partitions,
             last,
             following,
+            bell,
             session,
             unreachable_at,
             tail,
@@ -170,6 +175,10 @@ impl Writer {
                         Err(error) => return Err((calls, error)),
                     }
                 }
+                Trouble::Backlog => match self.move_outbox().await {
+                    Ok(()) => true,
+                    Err(error) => return Err((calls, error)),
+                },
                 Trouble::Refused => false,
             };
             if !go_on {
@@ -200,7 +209,11 @@ impl Writer {
         let session = self.session.as_ref().expect("connected just above");
         let mut found = 0;
         if let Some(open) = doubt {
-            found = within(self.server.statement_time_max, open.settle(&session.client, &self.sql, calls)).await?;
+            found = within(
+                self.server.statement_time_max,
+                open.settle(&session.client, &self.server.way, &self.sql, calls),
+            )
+            .await?;
             *doubt = None;
         }
         if calls.is_empty() {
@@ -210,11 +223,13 @@ impl Writer {
         let now = self.clock.as_ref().map(|clock| Micros(clock()));
         let hint = self.tail as i64;
         let limit = self.server.statement_time_max + sending_time(calls);
-        let row = match within(limit, columns.send(&session.client, &session.append, now, hint)).await {
+        let (trace, first) = session.tracing.next();
+        let sent = columns.send(&session.client, &session.append, now, hint, self.bell.has_others());
+        let row = match within(limit, self.server.way.together(&session.client, &first, sent)).await {
             Ok(row) => row,
             Err(failure) => {
                 if Trouble::of(&failure) == Trouble::Lost {
-                    *doubt = Some(Doubt { session: session.id, after: self.tail, since: self.tail_at });
+                    *doubt = Some(Doubt { trace, after: self.tail, since: self.tail_at });
                 }
                 return Err(failure);
             }
@@ -261,6 +276,19 @@ impl Writer {
         Ok(found + outcome.logged)
     }
 
+    /// Moves what waits in the outbox, in commits of its own: an append takes along only a little.
+    async fn move_outbox(&self) -> Result<(), StoreError> {
+        let now = self.clock.as_ref().map(|clock| Micros(clock()));
+        let (hint, limit, bytes_max) = (self.tail as i64, GATHERED_EVENTS_MAX as i64, PAGE_BYTES_MAX as i64);
+        loop {
+            match self.server.query_one(&self.sql.release_due, &[&now, &hint, &limit, &bytes_max]).await {
+                Ok(row) if row.get(3) => self.partitions.look_ahead(row.get::<_, i64>(1) as Seq),
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     async fn connect(&mut self, time_left: Duration) -> Result<(), Failure> {
         self.session = None;
         let unreachable_for = self.unreachable_at.map(|at| at.elapsed());
@@ -276,19 +304,21 @@ impl Writer {
     async fn make_session(&mut self, limit: Duration) -> Result<(), Failure> {
         let client = self.server.connect(limit).await?;
         let asking = async {
-            let append = client.prepare(&self.sql.append).await?;
-            let id = SessionId::of(&client).await?;
-            let tail = client.query_one(&self.sql.tail, &[&0_i64]).await?;
-            Ok::<_, Error>((append, id, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
+            let way = &self.server.way;
+            let append = way.ready(&client, &self.sql.append).await?;
+            let tracing = Tracing::of(&client, way).await?;
+            let tail = way.query(&client, &self.sql.tail, &[&0_i64]).await?;
+            let tail = tail.first().ok_or(Failure::Nothing)?;
+            Ok::<_, Failure>((append, tracing, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
         };
-        let (append, id, tail, tail_at) = within(self.server.statement_time_max, asking).await?;
+        let (append, tracing, tail, tail_at) = within(self.server.statement_time_max, asking).await?;
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
         self.remembering = None;
         self.last.store(self.tail, Ordering::Relaxed);
         self.following.begin();
-        self.session = Some(Session { client, append, id });
+        self.session = Some(Session { client, append, tracing });
         Ok(())
     }
 }

@@ -143,6 +143,12 @@ impl SqliteStore {
         lock::holder(&lock::absolute(Path::new(path))?)
     }
 
+    /// The version of the schema in this file (0 if there is none), that of this program, and the SQL that leads from one to the
+    /// other. Changes nothing: a store that is opened for writing runs it by itself.
+    pub fn pending_upgrade(path: &str) -> Result<(usize, usize, String), StoreError> {
+        schema::pending(&lock::absolute(Path::new(path))?)
+    }
+
     /// Runs your statements and publishes as one commit on the writer's thread.
     pub async fn transaction<T, F>(&self, work: F) -> Result<(T, Vec<Appended>), TransactionError>
     where

@@ -11,11 +11,13 @@ use super::writer::Changing;
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::{Enqueued, JobId, NewJob};
+use ensue_core::room::Room;
 use ensue_core::schedules::port::{DECLARED_MAX, RUNS_MAX, SCHEDULES_MAX, check, too_many};
 use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What};
 use ensue_core::{Appended, Entry, GroupName, Invalid, Json, StoreError, Timestamp};
 use jiff::SignedDuration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// The tables.
@@ -66,6 +68,21 @@ CREATE TRIGGER ensue_schedules_gone AFTER DELETE ON ensue_schedules BEGIN
 END;
 ";
 
+/// Who declares schedules has one row that says until when, so that to say it again writes that and not every name.
+pub(super) const DECLARERS: &str = "
+CREATE TABLE ensue_schedule_declarers (
+    process BLOB PRIMARY KEY,
+    until   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO ensue_schedule_declarers SELECT process, max(until) FROM ensue_schedule_declarations GROUP BY process;
+DROP INDEX ensue_schedule_declarations_name;
+ALTER TABLE ensue_schedule_declarations DROP COLUMN until;
+CREATE INDEX ensue_schedule_declarations_name ON ensue_schedule_declarations (name);
+CREATE TRIGGER ensue_schedule_declarer_gone AFTER DELETE ON ensue_schedule_declarers BEGIN
+    DELETE FROM ensue_schedule_declarations WHERE process = OLD.process;
+END;
+";
+
 /// Schedules, as they are kept.
 macro_rules! select_schedules {
     ($rest:literal) => {
@@ -102,12 +119,19 @@ fn page(connection: &Connection, after: Option<&GroupName>, limit: usize) -> rus
 }
 
 fn due(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<Kept>> {
-    connection
-        .prepare_cached(select_schedules!(
-            "WHERE due IS NOT NULL AND NOT held AND due <= ?1 ORDER BY due, name LIMIT ?2"
-        ))?
-        .query_map(params![now.as_microsecond(), limit as i64], kept_of)?
-        .collect()
+    let mut statement = connection.prepare_cached(select_schedules!(
+        "WHERE due IS NOT NULL AND NOT held AND due <= ?1 ORDER BY due, name LIMIT ?2"
+    ))?;
+    let mut rows = statement.query(params![now.as_microsecond(), limit as i64])?;
+    let (mut due, mut room) = (Vec::new(), Room::of_a_page());
+    while let Some(row) = rows.next()? {
+        // Its size first: what does not fit is not copied.
+        if !room.take(row.get_ref(2)?.as_str()?.len()) {
+            break;
+        }
+        due.push(kept_of(row)?);
+    }
+    Ok(due)
 }
 
 fn next(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
@@ -319,13 +343,31 @@ fn declare(
     until: Timestamp,
 ) -> rusqlite::Result<Declared> {
     connection
-        .prepare_cached("DELETE FROM ensue_schedule_declarations WHERE process = ?1 OR until <= ?2")?
-        .execute(params![process.as_bytes(), lapsed.as_microsecond()])?;
-    let mut note = connection.prepare_cached(
-        "INSERT OR REPLACE INTO ensue_schedule_declarations (process, name, until) VALUES (?1, ?2, ?3)",
-    )?;
-    for name in names {
-        note.execute(params![process.as_bytes(), name.as_str(), until.as_microsecond()])?;
+        .prepare_cached(
+            "INSERT INTO ensue_schedule_declarers (process, until) VALUES (?1, ?2)
+             ON CONFLICT (process) DO UPDATE SET until = excluded.until",
+        )?
+        .execute(params![process.as_bytes(), until.as_microsecond()])?;
+    connection
+        .prepare_cached("DELETE FROM ensue_schedule_declarers WHERE until <= ?1")?
+        .execute([lapsed.as_microsecond()])?;
+    // What it said before is there already: only what is new or gone is written.
+    let mut before = HashSet::new();
+    let mut said = connection.prepare_cached("SELECT name FROM ensue_schedule_declarations WHERE process = ?1")?;
+    let mut rows = said.query([process.as_bytes()])?;
+    while let Some(row) = rows.next()? {
+        before.insert(GroupName::stored(row.get_ref(0)?.as_str()?));
+    }
+    let mut note =
+        connection.prepare_cached("INSERT INTO ensue_schedule_declarations (process, name) VALUES (?1, ?2)")?;
+    let now_said: HashSet<&GroupName> = names.iter().collect();
+    for name in now_said.iter().filter(|name| !before.contains(**name)) {
+        note.execute(params![process.as_bytes(), name.as_str()])?;
+    }
+    let mut take_back =
+        connection.prepare_cached("DELETE FROM ensue_schedule_declarations WHERE process = ?1 AND name = ?2")?;
+    for name in before.iter().filter(|name| !now_said.contains(name)) {
+        take_back.execute(params![process.as_bytes(), name.as_str()])?;
     }
     let removed = names_of(
         connection,
@@ -415,7 +457,7 @@ impl Schedules for SqliteStore {
         self.change(move |changing| {
             changing.sql(|connection| {
                 connection
-                    .prepare_cached("DELETE FROM ensue_schedule_declarations WHERE process = ?1")?
+                    .prepare_cached("DELETE FROM ensue_schedule_declarers WHERE process = ?1")?
                     .execute([process.as_bytes()])
                     .map(drop)
             })

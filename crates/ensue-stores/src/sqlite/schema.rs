@@ -13,7 +13,8 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 9] = [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS, schedules::TABLES];
+const MIGRATIONS: [&str; 10] =
+    [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS, schedules::TABLES, schedules::DECLARERS];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (
@@ -405,23 +406,42 @@ fn check_version(found: usize) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// What leads from this version to the present one; nothing if it is the present one.
+fn script(from: usize) -> String {
+    if from >= MIGRATIONS.len() {
+        return String::new();
+    }
+    let mut script = String::new();
+    if from == 0 {
+        script.push_str(
+            "CREATE TABLE ensue_schema (version INTEGER NOT NULL) STRICT;\nINSERT INTO ensue_schema VALUES (0);\n",
+        );
+    }
+    script.extend(MIGRATIONS[from..].iter().copied());
+    script.push_str(&format!("UPDATE ensue_schema SET version = {};\n", MIGRATIONS.len()));
+    script
+}
+
 /// Brings the file to the present schema, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
     let found = version(&transaction).map_err(error::of_write)?;
     check_version(found)?;
     if found < MIGRATIONS.len() {
-        let mut script = String::new();
-        if found == 0 {
-            script.push_str(
-                "CREATE TABLE ensue_schema (version INTEGER NOT NULL) STRICT; INSERT INTO ensue_schema VALUES (0);",
-            );
-        }
-        script.extend(MIGRATIONS[found..].iter().copied());
-        script.push_str(&format!("UPDATE ensue_schema SET version = {};", MIGRATIONS.len()));
-        transaction.execute_batch(&script).map_err(error::of_write)?;
+        transaction.execute_batch(&script(found)).map_err(error::of_write)?;
     }
     transaction.commit().map_err(error::of_write)
+}
+
+/// The version of the schema in a file, that of this program, and what leads from one to the other. Changes nothing; a file that is
+/// not there has version 0.
+pub(super) fn pending(path: &Path) -> Result<(usize, usize, String), StoreError> {
+    let found = match path.exists() {
+        true => connect_reader(path).and_then(|connection| version(&connection)).map_err(|e| cannot_open(path, &e))?,
+        false => 0,
+    };
+    check_version(found)?;
+    Ok((found, MIGRATIONS.len(), script(found)))
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub struct Transaction<'w> {
     on_commit: Vec<OnCommit>,
 }
 
-type OnCommit = Box<dyn FnOnce()>;
+type OnCommit = Box<dyn FnOnce() + Send>;
 
 impl Transaction<'_> {
     /// Publishes with the commit. The answer holds once the transaction has committed.
@@ -70,6 +70,12 @@ impl Transaction<'_> {
     /// Publishes several events, with consecutive `seq`s.
     pub fn publish_all(&mut self, events: Vec<NewEvent>) -> Result<Vec<Appended>, TransactionError> {
         Ok(self.append(&NewEvent::check_all(events)?)?)
+    }
+
+    /// Publishes what was checked.
+    #[doc(hidden)]
+    pub fn publish_checked(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, TransactionError> {
+        Ok(self.append(batch)?)
     }
 
     /// Settles a delivery with the commit, so that your statements count exactly once: they are stored together with the
@@ -115,8 +121,14 @@ impl Transaction<'_> {
     }
 
     /// Calls this once the transaction is on disk, on the writer's thread: keep it short.
-    pub fn on_commit(&mut self, call: impl FnOnce() + 'static) {
+    pub fn on_commit(&mut self, call: impl FnOnce() + Send + 'static) {
         self.on_commit.push(Box::new(call));
+    }
+
+    /// The connection, for one at a time.
+    #[doc(hidden)]
+    pub fn connection_mut(&mut self) -> &mut Connection {
+        self.changing.writing.connection_mut()
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, StoreError> {

@@ -207,6 +207,10 @@ impl Writing {
         &self.connection
     }
 
+    pub fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
     pub fn replier(&self) -> &Replier {
         &self.replier
     }

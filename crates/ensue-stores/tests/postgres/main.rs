@@ -3,18 +3,29 @@
 #![cfg(feature = "postgres")]
 
 mod append;
+mod bell;
+mod bouncer;
 mod cancel;
 mod conformance;
 mod disk;
 mod hang;
 mod ids;
+mod install;
 mod jobs;
 mod loss;
 mod open;
+mod outbox;
 mod partitions;
 mod positions;
 mod read;
+mod schedules;
 mod settle;
+mod sql_conditions;
+mod sql_consume;
+mod sql_mutants;
+mod sql_operate;
+mod sql_roles;
+mod sql_tables;
 mod standby;
 mod support;
 mod tls;

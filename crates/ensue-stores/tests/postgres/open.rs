@@ -45,10 +45,13 @@ impl CloseNow for PostgresStore {
 }
 
 #[tokio::test]
-async fn a_schema_of_a_newer_program_is_refused() {
+async fn a_schema_of_a_newer_program_is_refused_unless_it_is_compatible() {
     let log = Log::new().await;
     log.open().await.close().await;
-    log.run("INSERT INTO LOG.schema_version (version) VALUES (999)").await;
+    let newest = log.number("SELECT max(version)::bigint FROM LOG.schema_version").await;
+    log.run(&format!("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (998, {newest})")).await;
+    log.open().await.close().await;
+    log.run("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (999, 999)").await;
     match refusal(&log.url, quick()).await {
         StoreError::Schema(text) => assert!(text.contains("version 999") && text.contains("newer"), "{text}"),
         other => panic!("{other}"),

@@ -40,9 +40,18 @@ pub(super) async fn begin(
     let timeout = spec.limits().timeout.filter(|_| !spec.ends_itself);
     let events = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
     let run = spec.code.run(events, context.clone());
+    let own = context.clone();
     let finished = move |ended| Finished { key, event, others, attempt, started_at, context, ended };
     match first_turn(run, timeout).await {
-        FirstTurn::Ended(ended) => Begun::Finished(finished(ended)),
-        FirstTurn::Waits(rest) => Begun::Waits(Box::pin(async move { finished(rest.await) })),
+        FirstTurn::Ended(ended) if !own.has_own_transaction() => Begun::Finished(finished(ended)),
+        FirstTurn::Ended(ended) => Begun::Waits(Box::pin(async move {
+            own.look_for_commit().await;
+            finished(ended)
+        })),
+        FirstTurn::Waits(rest) => Begun::Waits(Box::pin(async move {
+            let ended = rest.await;
+            own.look_for_commit().await;
+            finished(ended)
+        })),
     }
 }

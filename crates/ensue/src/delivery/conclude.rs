@@ -60,10 +60,11 @@ impl Life<'_> {
                     (true, false) => {
                         self.marks.insert(key.clone(), (self.slot_of(&event), event.seq + 1));
                     }
-                    (false, true) => {
+                    // Also if it settled itself: its note says that the lane is done, and what the stream has passed over is not.
+                    (true | false, true) => {
                         self.pending.dirty.insert(key.clone());
                     }
-                    (true, true) | (false, false) => {}
+                    (false, false) => {}
                 }
                 self.passed(&key, event.seq);
             }

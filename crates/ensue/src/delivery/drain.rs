@@ -4,12 +4,13 @@ use crate::Ensue;
 use crate::error::Error;
 
 impl Ensue {
-    /// Waits until every handler of this process has done all there is to do now, jobs included. What waits for its time is not
-    /// waited for. For tests, and for work that is started by a timer.
+    /// Waits until every handler of this process has done all there is to do now, jobs and schedules that are due included. What
+    /// waits for its time is not waited for. For tests, and for work that is started by a timer.
     pub async fn drain(&self) -> Result<(), Error> {
         let (deliveries, jobs) = (self.inner().deliveries().clone(), self.inner().job_loops().clone());
         let (Some(deliveries), Some(jobs)) = (deliveries, jobs) else { return Ok(()) };
         loop {
+            crate::schedules::fire_now(self).await?;
             let end = self.store().bounds().await?.last;
             self.inner().tail.look_now();
             deliveries.drained(end).await;

@@ -6,7 +6,7 @@ use super::life::{Ending, Life};
 use super::member::View;
 use super::ticks::SLOTS_LOOK_EVERY;
 use ensue_core::StoreError;
-use ensue_core::positions::{AcquiredSlot, Ask, LaneKey, LaneQuery, LaneState, SlotNumber};
+use ensue_core::positions::{AcquiredSlot, Ask, Lane, LaneKey, LaneQuery, LaneState, SlotNumber};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -60,11 +60,19 @@ impl Life<'_> {
         for row in asked {
             if row.group == self.worker.spec.key
                 && let Some(ask) = row.ask
+                && self.is_unanswered(&row.lane)
             {
                 self.answer(&row.lane.key, ask);
             }
         }
         Ok(())
+    }
+
+    /// Is what was asked of a lane, as it is stored, still to be done? It is stored until the answer is written: whoever looks again
+    /// before that finds a lane that has gone on since, and would pass over one event more.
+    fn is_unanswered(&self, stored: &Lane) -> bool {
+        let row = self.lanes.get(&stored.key).and_then(|memory| memory.row.as_ref());
+        row.is_some_and(|row| row.lane.position <= stored.position)
     }
 
     /// Does what somebody asked of a lane.

@@ -1,7 +1,7 @@
 //! What happens elsewhere?
 //!
-//! Other processes may publish, delay events, come and go; a ring for that may be lost, and an idle process asks once a
-//! second. It asks one question for all who would ask their own: the lease is renewed with it, the tail hears where the log
+//! Other processes may publish, delay events, come and go; whoever hears a ring asks at once, and as a ring may be lost, an idle
+//! process asks once a second. It asks one question for all who would ask their own: the lease is renewed with it, the tail hears where the log
 //! ends, and the timer when the next delayed event is due.
 
 use super::member::Membership;
@@ -17,23 +17,34 @@ const PULSE_EVERY: Duration = Duration::from_secs(1);
 
 /// Asks until it is dropped, for this process as a member once it is one.
 pub(super) async fn run(bus: Ensue, membership: Arc<Membership>) {
+    let wake = bus.store().wake();
     loop {
         let member = membership.has_joined().then_some(&membership);
-        match beat(&bus, member).await {
-            Ok(()) => {}
+        let found = match beat(&bus, member).await {
+            Ok(found) => Some(found),
             Err(StoreError::Closed) => return,
-            Err(error) => tracing::warn!(%error, "the store does not tell what happens elsewhere; trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "the store does not tell what happens elsewhere; trying again");
+                None
+            }
+        };
+        match (&wake, found) {
+            (Some(wake), Some(found)) => wake.wait(found, PULSE_EVERY).await,
+            (_, None) | (None, _) => tokio::time::sleep(PULSE_EVERY).await,
         }
-        tokio::time::sleep(PULSE_EVERY).await;
     }
 }
 
-async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), StoreError> {
+/// Asks once. Was there something that is rung for?
+async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<bool, StoreError> {
     let inner = bus.inner();
     let sent = Instant::now();
     let lease = member.and_then(|member| member.to_renew());
     let pulse = inner.opened.store.pulse(lease).await?;
-    inner.tail.hear(pulse.last, pulse.newest);
+    let grew = inner.tail.hear(pulse.last, pulse.newest);
+    if pulse.waiting {
+        inner.delayed.notify_one();
+    }
     inner.due.send_replace(pulse.next_due.map(|due| Instant::now() + until(due, pulse.now)));
     inner.jobs.hear(pulse.jobs_sent, pulse.jobs_due.map(|due| Instant::now() + until(due, pulse.now)));
     inner.schedules.due.send_replace(pulse.schedules_due.map(|due| Instant::now() + until(due, pulse.now)));
@@ -49,7 +60,7 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<(), Store
     if inner.handlers.is_news(pulse.definitions_version) {
         take_over_handlers(bus);
     }
-    heard
+    heard.map(|()| grew || pulse.waiting)
 }
 
 /// Serves the handlers that the store keeps, as they are now, unless somebody is at it. The pulse does not wait for it.

@@ -272,9 +272,8 @@ impl HandlerBuilder {
 
     /// Binds code that was registered by name.
     pub fn handle_registered(self, name: &str) -> Result<(), Error> {
-        let code = self.bus.inner().handlers.registered(name).ok_or_else(|| {
-            Invalid::new("handlers", format!("names `{name}`, which nothing is registered under: register it before the bus starts, or correct the name"))
-        })?;
+        let handlers = &self.bus.inner().handlers;
+        let code = handlers.registered(name).ok_or_else(|| handlers.not_registered(name))?;
         let mut builder = if self.name.is_none() { self.named(name.rsplit('.').next().unwrap_or(name)) } else { self };
         builder.batch = 1;
         builder.handle_erased(code)

@@ -1,13 +1,18 @@
 //! What does a handler get to know and do while it runs?
 
+mod done_in;
+
+pub use done_in::Settles;
+#[cfg(feature = "postgres")]
+pub(crate) use done_in::StoreHere;
+pub(crate) use done_in::done_mark;
+
 use crate::jobs::Emit;
 use ensue_core::event::BATCH_MAX;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Held, NewJob, Progress};
-#[cfg(feature = "sqlite")]
-use ensue_core::jobs::{JobChange, JobEnd};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
-use ensue_core::positions::{Fence, Lane, LaneChange, LaneKey, LaneState, Level, LogLine, SlotChange, SlotNumber};
+use ensue_core::positions::{Fence, LaneKey, Level, LogLine, SlotNumber};
 use ensue_core::tasks::Collection;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
@@ -61,15 +66,24 @@ pub(crate) struct ContextParts {
     /// How many lines it may say.
     pub lines_max: usize,
     /// Are they kept also when it succeeds?
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres")),
+        allow(dead_code, reason = "only a handler's own transaction asks")
+    )]
     pub logs_always: bool,
     pub states: Arc<States>,
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres")),
+        allow(dead_code, reason = "only a handler's own transaction asks")
+    )]
     pub work: Work,
 }
 
 /// What is being run, as the store knows it.
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a handler's own transaction asks"))]
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "only a handler's own transaction asks")
+)]
 pub(crate) enum Work {
     Delivery(DeliveryWork),
     Job(Held),
@@ -112,6 +126,9 @@ struct Said {
     events: Vec<Entry>,
     jobs: Vec<NewJob>,
     settled: bool,
+    /// What was settled in its own transactions, of whose end nobody has told us.
+    #[cfg(feature = "postgres")]
+    calls: Vec<Uuid>,
 }
 
 /// What is to be written when an attempt has succeeded.
@@ -292,87 +309,6 @@ impl Context {
         Ok(())
     }
 
-    /// Settles in your own transaction: what this attempt published and the note that it is done become part of your
-    /// commit, so that your effects happen once. The error is for you to return: it takes back your transaction when
-    /// somebody else has taken this work over.
-    ///
-    /// Return `Ok` afterwards; if the attempt fails after your transaction has committed, it counts as done.
-    #[cfg(feature = "sqlite")]
-    pub fn done_in(
-        &self,
-        tx: &mut ensue_stores::sqlite::Transaction<'_>,
-    ) -> Result<(), ensue_stores::sqlite::TransactionError> {
-        let delivery = match &self.0.parts.work {
-            Work::Delivery(delivery) => delivery,
-            Work::Job(held) => return self.job_done_in(tx, *held),
-        };
-        let changes = self.done_changes(delivery);
-        if tx.is_done(&changes[0], &delivery.lane, self.0.parts.seq)? {
-            // Another attempt at it was cut off while its transaction was on its way, which has committed since.
-            self.said().settled = true;
-            return Err(ensue_stores::sqlite::TransactionError::rollback(
-                "this event is done already: nothing is to be done again",
-            ));
-        }
-        for change in changes {
-            tx.settle(&change)?;
-        }
-        self.settled_on_commit(tx);
-        Ok(())
-    }
-
-    #[cfg(feature = "sqlite")]
-    fn job_done_in(
-        &self,
-        tx: &mut ensue_stores::sqlite::Transaction<'_>,
-        held: Held,
-    ) -> Result<(), ensue_stores::sqlite::TransactionError> {
-        let mut change = JobChange::new(held, JobEnd::Succeeded);
-        {
-            let said = self.said();
-            (change.events, change.jobs) = (said.events.clone(), said.jobs.clone());
-            if said.written || self.0.parts.logs_always {
-                let lines = said.lines.iter().cloned().chain(self.dropped_note(said.dropped_lines));
-                change.lines = lines.map(|line| crate::jobs::line_of(self.attempt(), line)).collect();
-            }
-        }
-        tx.settle_job(&change)?;
-        self.settled_on_commit(tx);
-        Ok(())
-    }
-
-    #[cfg(feature = "sqlite")]
-    fn settled_on_commit(&self, tx: &mut ensue_stores::sqlite::Transaction<'_>) {
-        let said = self.0.clone();
-        tx.on_commit(move || said.said.lock().unwrap_or_else(PoisonError::into_inner).settled = true);
-    }
-
-    /// What settles this attempt, wherever its group's cursor is: one change for each slot.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "there is no other own transaction yet"))]
-    fn done_changes(&self, delivery: &DeliveryWork) -> Vec<SlotChange> {
-        let ContextParts { group, fence, seq, .. } = &self.0.parts;
-        let DeliveryWork { member, slot, lane, others } = delivery;
-        let mut first = SlotChange::new(group.clone(), *slot, *member, *fence);
-        {
-            let said = self.said();
-            (first.events, first.jobs) = (said.events.clone(), said.jobs.clone());
-        }
-        first.lanes.push(LaneChange::Put(done_mark(lane.clone(), *seq)));
-        let mut changes = vec![first];
-        for (slot, fence, lane, seq) in others {
-            let mark = LaneChange::Put(done_mark(lane.clone(), *seq));
-            match changes.iter_mut().find(|change| change.slot == *slot) {
-                Some(change) => change.lanes.push(mark),
-                None => {
-                    let mut change = SlotChange::new(group.clone(), *slot, *member, *fence);
-                    change.lanes.push(mark);
-                    changes.push(change);
-                }
-            }
-        }
-        changes
-    }
-
     /// What it has said, taken out.
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
@@ -420,9 +356,4 @@ impl Context {
     fn said(&self) -> MutexGuard<'_, Said> {
         self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Everything of a lane up to this event is done, although the group's cursor may not have come so far.
-pub(crate) fn done_mark(key: LaneKey, seq: Seq) -> Lane {
-    Lane { key, position: seq + 1, state: LaneState::Done, attempts: 0, not_before: None, error: None, redriven: false }
 }

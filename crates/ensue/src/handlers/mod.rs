@@ -23,7 +23,7 @@ mod rebind;
 mod registry;
 
 pub use builder::{Binding, HandlerBuilder, Mode};
-pub use context::Context;
+pub use context::{Context, Settles};
 pub use defined::PullHandler;
 pub use handler::{BatchHandler, Handler, HandlerError, Outcome};
 pub use info::HandlerInfo;
@@ -31,6 +31,8 @@ pub use limits::HandlerLimits;
 pub use rebind::Rebinding;
 
 pub(crate) use builder::{Spec, SplitBy};
+#[cfg(feature = "postgres")]
+pub(crate) use context::StoreHere;
 pub(crate) use context::{ContextParts, DeliveryWork, LINES_MAX, Settlement, States, Work, done_mark};
 pub(crate) use handler::{ErasedHandler, Run, Typed};
 pub(crate) use info::info;

@@ -196,6 +196,25 @@ impl Registry {
         self.lock().by_name.get(name).map(|registered| registered.code.clone())
     }
 
+    /// Why code of this name cannot be bound, and which can be.
+    pub fn not_registered(&self, name: &str) -> Invalid {
+        let inner = self.lock();
+        let mut names: Vec<String> = inner.by_name.keys().map(|name| format!("`{name}`")).collect();
+        names.sort_unstable();
+        let reason = match names.pop() {
+            None => format!(
+                "names `{name}`, but no code is registered here: that is for an application that registers its own before the bus starts (`Ensue::register`, in a server `serve::run_with`)"
+            ),
+            Some(last) => {
+                let names = if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) };
+                format!(
+                    "names `{name}`, which no code is registered under: write {names}, or register it before the bus starts"
+                )
+            }
+        };
+        Invalid::new("handlers", reason)
+    }
+
     /// Is any code kept under a name, or for a collection?
     pub fn has_registered(&self) -> bool {
         let inner = self.lock();

@@ -24,7 +24,7 @@ pub(super) struct Over {
 
 enum How {
     /// Like this, and that is to be written.
-    Ended { served: Arc<Served>, ended: Ended, settlement: Settlement },
+    Ended { served: Arc<Served>, ended: Ended, settlement: Settlement, called_off: bool },
     /// It was given back without having been started.
     GivenBack,
     /// Nothing is to be written: somebody else has the job.
@@ -33,8 +33,8 @@ enum How {
 
 impl Over {
     fn new(served: Arc<Served>, job: Job, context: &Context, ended: Ended) -> Self {
-        let settlement = context.take();
-        Self { job, how: How::Ended { served, ended, settlement } }
+        let (settlement, called_off) = (context.take(), context.is_called_off());
+        Self { job, how: How::Ended { served, ended, settlement, called_off } }
     }
 
     /// A job that was not started.
@@ -51,7 +51,9 @@ impl Over {
             How::GivenBack => Some(JobChange::new(held, JobEnd::GivenBack)),
             // What has settled in its own transaction is written already.
             How::Ended { settlement, .. } if settlement.settled => None,
-            How::Ended { served, ended, settlement } => Some(change_of(&served, &job, held, ended, settlement, now)),
+            How::Ended { served, ended, settlement, called_off } => {
+                Some(change_of(&served, &job, held, ended, settlement, called_off, now))
+            }
         }
     }
 }
@@ -62,13 +64,14 @@ fn change_of(
     held: Held,
     ended: Ended,
     settlement: Settlement,
+    called_off: bool,
     now: Timestamp,
 ) -> JobChange {
     let (options, attempt) = (&served.options, job.attempts);
     let retry = options.retry.limited_to(job.attempts_max);
     let succeeded = ended == Ended::Done;
     let end = JobEnd::of(after_attempt(ended, attempt, &retry, options.on_exhausted, now, rand::random()));
-    let reason = reason_line(job, &end, Timestamp::now());
+    let reason = reason_line(job, &end, called_off, Timestamp::now());
     let mut change = JobChange::new(held, end);
     if succeeded {
         (change.events, change.jobs) = (settlement.events, settlement.jobs);
@@ -80,11 +83,20 @@ fn change_of(
     change
 }
 
-/// The last line of a task's attempt that did not succeed: its log says why. Other jobs have their errors.
-pub(super) fn reason_line(job: &Job, end: &JobEnd, at: Timestamp) -> Option<JobLine> {
+/// The last line of a task's attempt that did not succeed: its log says why. One that was called off is over however its attempt ended,
+/// and that is said first. Other jobs have their errors.
+pub(super) fn reason_line(job: &Job, end: &JobEnd, called_off: bool, at: Timestamp) -> Option<JobLine> {
     Collection::of_handler(&job.handler)?;
-    let level = if matches!(end, JobEnd::CalledOff { .. }) { Level::Info } else { Level::Error };
-    Some(JobLine { line: 0, attempt: job.attempts, at, level, message: end.error()?.to_owned() })
+    let (level, message) = match (end, called_off) {
+        (JobEnd::Succeeded, _) => return None,
+        (JobEnd::CalledOff { why }, _) => (Level::Info, why.clone()),
+        (end, true) => {
+            let how = end.error().map(|error| format!("; its attempt had ended with: {error}"));
+            (Level::Info, format!("it was called off{}", how.unwrap_or_default()))
+        }
+        (end, false) => (Level::Error, end.error()?.to_owned()),
+    };
+    Some(JobLine { line: 0, attempt: job.attempts, at, level, message })
 }
 
 /// How many lines an attempt may say, so that each of its job's has its share of what is kept, with two more that tell what
@@ -154,7 +166,7 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
     drop(inside);
     let (served, store) = (served.clone(), bus.store().clone());
     let rest = match first {
-        FirstTurn::Ended(ended) if !context.has_progress() => {
+        FirstTurn::Ended(ended) if !context.has_progress() && !context.has_own_transaction() => {
             return Start::Begun(Begun::Ended(Box::new(Over::new(served, job, &context, ended))));
         }
         // How far it came is written before its end.
@@ -163,7 +175,10 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
     };
     Start::Begun(Begun::Waits(Box::pin(async move {
         tokio::select! {
-            ended = live::run(&store, held, &context, rest) => Over::new(served, job, &context, ended),
+            ended = live::run(&store, held, &context, rest) => {
+                context.look_for_commit().await;
+                Over::new(served, job, &context, ended)
+            }
             () = is_lost(lost) => Over { job, how: How::Lost },
         }
     })))

@@ -3,7 +3,8 @@
 use crate::Ensue;
 use crate::delivery::until;
 use ensue_core::StoreError;
-use ensue_core::jobs::{Held, Job, JobChange, JobSettled, lifecycle};
+use ensue_core::jobs::lifecycle::{self, Notified};
+use ensue_core::jobs::{Held, Job, JobChange, JobSettled};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -87,10 +88,13 @@ async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreErro
         return Ok(());
     }
     let now = bus.store().now().await?;
+    // A lease that has not passed any more, as the store's clock was set back, is its worker's.
+    let has_vanished = |job: &Job| lifecycle::notified(Some(job.glance()), false, now) == Notified::Claim;
+    let jobs: Vec<Job> = jobs.into_iter().filter(has_vanished).collect();
     let changes = jobs.iter().map(|job| {
         let worker = job.worker.as_deref().unwrap_or("unknown");
         let end = lifecycle::expired(job.attempts, job.attempts_max, worker, now);
-        let reason = super::attempt::reason_line(job, &end, now);
+        let reason = super::attempt::reason_line(job, &end, job.cancel_asked, now);
         let mut change = JobChange::new(Held { id: job.id, fence: job.fence }, end);
         change.lines.extend(reason);
         change

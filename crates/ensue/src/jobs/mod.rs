@@ -39,7 +39,7 @@ pub use served::JobOptions;
 pub use steering::{Bulk, BulkFilter, no_job};
 
 pub(crate) use clock::{Sooner, look};
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use live::line_of;
 pub(crate) use running::RunningJobs;
 pub(crate) use seen::Around;

@@ -3,9 +3,10 @@
 //! | question | file |
 //! |---|---|
 //! | How is a schedule made, looked at and fired by hand? | `mod.rs` |
-//! | Who fires what is due? | `scheduler.rs` |
+//! | Who fires what is due? | `scheduler.rs`; how much in one commit: `batch.rs` |
 //! | Which schedules does this process declare? | `declared.rs` |
 
+mod batch;
 mod declared;
 mod scheduler;
 
@@ -15,12 +16,12 @@ pub use ensue_core::schedules::{
 };
 
 pub(crate) use declared::keep_declared;
-pub(crate) use scheduler::{SchedulesHere, run};
+pub(crate) use scheduler::{SchedulesHere, fire_now, run};
 
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::explain::{Explanation, ScheduleFacts, explain_schedule};
-use ensue_core::{GroupName, StoreError, Timestamp};
+use ensue_core::{GroupName, Invalid, StoreError, Timestamp};
 
 /// How many of the next times are told.
 const UPCOMING: usize = 5;
@@ -83,6 +84,7 @@ impl Ensue {
                     return Ok((SeenSchedule::of(there.clone(), now), false));
                 }
             }
+            self.check_overlap(&schedule)?;
             match schedule.managed_by {
                 Some(_) => schedule.check_settings()?,
                 None => schedule.check(now)?,
@@ -93,6 +95,18 @@ impl Ensue {
                 self.inner().schedules.ring();
                 return Ok((SeenSchedule::of(kept, now), is_new));
             }
+        }
+    }
+
+    /// Of a collection's tasks at most one is live: they cannot run side by side, nor wait for each other.
+    fn check_overlap(&self, schedule: &Schedule) -> Result<(), Invalid> {
+        let Target::Handler(handler) = &schedule.target else { return Ok(()) };
+        match (self.inner().handlers.collection_of(handler), schedule.overlap()) {
+            (Some(_), Overlap::Queue | Overlap::Allow) => {
+                let reason = format!("is `skip` for the tasks of a collection, and `{handler}` is one: leave it out");
+                Err(Invalid::new("overlap", reason))
+            }
+            (Some(_), Overlap::Skip) | (None, _) => Ok(()),
         }
     }
 

@@ -4,10 +4,10 @@
 //! take the first decision about each (`ensue_core::schedules::firing`). What changes elsewhere is heard of with the pulse: so
 //! an idle process asks nothing of its own.
 
+use super::batch::Batch;
 use super::{Fired, Firing, Kept, Moves, NewRun, RunOutcome, Schedule, firing};
 use crate::Ensue;
 use crate::delivery::until;
-use ensue_core::schedules::port::FIRINGS_MAX;
 use ensue_core::schedules::{Makes, What};
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -26,8 +26,9 @@ const YIELD_EVERY: usize = 8;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a schedule is let be that cannot be read or fired: shorter than what counts as missed, as another process may be able to.
 const PUT_OFF: SignedDuration = SignedDuration::from_secs(5);
-/// How many schedules are remembered as they were read.
+/// How many schedules are remembered as they were read, and how many bytes of content.
 const READ_MAX: usize = 50_000;
+const READ_BYTES_MAX: usize = 16_777_216;
 
 /// What a bus knows of schedules while it lives.
 pub(crate) struct SchedulesHere {
@@ -94,6 +95,11 @@ pub(crate) async fn run(bus: Ensue) {
     }
 }
 
+/// Fires what is due by now, beside the scheduler: each occurrence once, whoever comes first.
+pub(crate) async fn fire_now(bus: &Ensue) -> Result<(), StoreError> {
+    fire_due(bus, &mut Read::default()).await.map(drop)
+}
+
 /// Comes back at this time, or never.
 async fn at(time: Option<Instant>) {
     match time {
@@ -104,20 +110,27 @@ async fn at(time: Option<Instant>) {
 
 /// Schedules as they were read: reading an expression takes longer than deciding.
 #[derive(Default)]
-struct Read(HashMap<GroupName, (u64, Schedule)>);
+struct Read {
+    schedules: HashMap<GroupName, (u64, Schedule)>,
+    bytes: usize,
+}
 
 impl Read {
     fn get(&mut self, kept: &Kept) -> Result<&Schedule, StoreError> {
-        let is_known = self.0.get(&kept.name).is_some_and(|(version, _)| *version == kept.version);
+        let is_known = self.schedules.get(&kept.name).is_some_and(|(version, _)| *version == kept.version);
         if !is_known {
-            if self.0.len() >= READ_MAX {
-                self.0.clear();
-            }
             let schedule = Schedule::stored(&kept.name, &kept.definition, kept.managed_by.as_deref())?;
-            self.0.insert(kept.name.clone(), (kept.version, schedule));
+            self.bytes += schedule.payload.as_str().len();
+            if self.schedules.len() >= READ_MAX || self.bytes > READ_BYTES_MAX {
+                self.schedules.clear();
+                self.bytes = schedule.payload.as_str().len();
+            }
+            if let Some((_, before)) = self.schedules.insert(kept.name.clone(), (kept.version, schedule)) {
+                self.bytes -= before.payload.as_str().len();
+            }
         }
         let gone = || StoreError::Engine(format!("the schedule `{}` was forgotten", kept.name));
-        self.0.get(&kept.name).map(|(_, schedule)| schedule).ok_or_else(gone)
+        self.schedules.get(&kept.name).map(|(_, schedule)| schedule).ok_or_else(gone)
     }
 }
 
@@ -132,7 +145,7 @@ async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, Stor
             // By the store's clock, which is not ours.
             return Ok(next.map(|next| until(next, now)));
         }
-        let (mut firings, mut runs) = (Vec::with_capacity(due.len()), 0);
+        let mut batch = Batch::new();
         for (index, kept) in due.iter().enumerate() {
             // To count what was missed takes a while: others go on meanwhile.
             if index % YIELD_EVERY == YIELD_EVERY - 1 {
@@ -142,14 +155,11 @@ async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, Stor
                 Ok(firing) => firing,
                 Err(error) => put_off(bus, kept.name.clone(), kept.version, kept.watermark, now, &error).await?,
             };
-            if runs + firing.runs.len() > FIRINGS_MAX {
-                fire(bus, std::mem::take(&mut firings), now).await?;
-                runs = 0;
+            if let Some(before) = batch.push(firing) {
+                fire(bus, before, now).await?;
             }
-            runs += firing.runs.len();
-            firings.push(firing);
         }
-        fire(bus, firings, now).await?;
+        fire(bus, batch.rest(), now).await?;
     }
 }
 
@@ -214,13 +224,18 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
 }
 
 impl crate::bus::Inner {
-    /// What a schedule leaves open about its jobs is as their handler says, if this process knows it.
+    /// What a schedule leaves open about its jobs is as their handler says, if this process knows it. Of a collection's at most one is
+    /// live, whichever schedule sends it.
     pub fn as_handlers_say(&self, schedule: &Schedule, runs: &mut [NewRun]) {
-        if schedule.attempts_max.is_some() {
-            return;
-        }
-        for run in runs {
-            if let What::Fires(Makes::Job(job)) = &mut run.what
+        let jobs = runs.iter_mut().filter_map(|run| match &mut run.what {
+            What::Fires(Makes::Job(job)) => Some(job),
+            What::Fires(Makes::Event(_)) | What::Skipped(_) => None,
+        });
+        for job in jobs {
+            if let Some(collection) = self.handlers.collection_of(&job.handler) {
+                job.unique_key = Some(collection.unique_key());
+            }
+            if schedule.attempts_max.is_none()
                 && let Some((attempts_max, _)) = self.handlers.job_defaults(&job.handler)
             {
                 job.attempts_max = attempts_max;

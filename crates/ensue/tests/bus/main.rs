@@ -8,4 +8,6 @@ mod retention_groups;
 mod runtimes;
 mod stream;
 mod transaction;
+mod transaction_postgres;
+mod unit;
 mod upkeep;

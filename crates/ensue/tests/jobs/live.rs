@@ -92,7 +92,8 @@ async fn a_job_that_says_too_much_keeps_its_first_lines_and_says_how_many_were_c
         bus.register_with("twice", twice, handler).unwrap();
         let running = bus.start().await.unwrap();
         let (once, twice) = (sent(&bus, Emit::to("much")).await, sent(&bus, Emit::to("twice")).await);
-        until_state(&bus, once, JobState::Dead).await;
+        let ended = until_state(&bus, once, JobState::Dead).await;
+        assert_eq!(ended.errors.iter().map(|error| &*error.error).collect::<Vec<_>>(), ["exhausted"]);
         let said = messages(&bus, once).await;
         assert_eq!((said.len(), &*said[0], &*said[9_997]), (9_999, "line 0", "line 9997"));
         assert!(said[9_998].starts_with("990002 more lines were dropped"), "{}", said[9_998]);

@@ -4,8 +4,9 @@ use crate::support::{LONG, Seen, at_once, rule, until, with};
 use ensue::jobs::JobQuery;
 use ensue::rules::RuleKind;
 use ensue::schedules::{Misfire, Overlap, PutSchedule, Run, RunOutcome, Schedule, Target, Timing};
+use ensue::tasks::{CollectionHandler, CollectionOptions};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Ensue, Event, GroupName, Json, Read, Topic};
+use ensue::{Context, Ensue, Event, GroupName, HandlerError, Json, Read, Topic};
 use jiff::SignedDuration;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -81,6 +82,52 @@ async fn the_misfire_policy_decides_about_what_was_missed() {
         assert_eq!(events(&bus).await.len(), fired, "{misfire:?}");
         running.shutdown(LONG).await.unwrap();
     }
+}
+
+/// What is due at once may be more than one commit has room for: it is cut by bytes, and each occurrence fires once.
+#[tokio::test]
+async fn much_that_is_due_at_once_fires_in_parts_and_each_once() {
+    const MINUTES: usize = 20;
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let payload = Json::parse("payload", format!("\"{}\"", "x".repeat(60_000))).unwrap();
+    // Some have missed more than there is room for by themselves.
+    let schedules: Vec<(String, Misfire)> =
+        (0..60).map(|n| (format!("s{n:02}"), if n % 10 == 0 { Misfire::All } else { Misfire::Once })).collect();
+    for (name, misfire) in &schedules {
+        let schedule = Schedule { misfire: *misfire, payload: payload.clone(), ..every_minute(name, topic()) };
+        bus.schedule(schedule).await.unwrap();
+    }
+    let noon = clock.now();
+    clock.advance(Duration::from_secs(MINUTES as u64 * 60 + 10));
+    let running = bus.start().await.unwrap();
+    let minutes: Vec<_> = (1..=MINUTES as i64).map(|n| noon + SignedDuration::from_mins(n)).collect();
+    let mut seqs = Vec::new();
+    for (name, misfire) in &schedules {
+        let expected = match misfire {
+            Misfire::All => &minutes[..],
+            Misfire::Once | Misfire::Skip => &minutes[MINUTES - 1..],
+        };
+        until("it fires", async || {
+            bus.schedule_runs(&GroupName::parse("name", name).unwrap(), None, 1).await.unwrap().pop()
+        })
+        .await;
+        let fired: Vec<_> = runs(&bus, name)
+            .await
+            .into_iter()
+            .rev()
+            .filter_map(|run| match run.outcome {
+                RunOutcome::Event(seq) => Some((run.occurrence, seq)),
+                RunOutcome::Job(_) | RunOutcome::Overlapped(_) | RunOutcome::Skipped(_) => None,
+            })
+            .collect();
+        assert_eq!(fired.iter().map(|(occurrence, _)| *occurrence).collect::<Vec<_>>(), expected, "{name}");
+        seqs.extend(fired.into_iter().map(|(_, seq)| seq));
+    }
+    // And nothing beside: each event of the log is that of one occurrence.
+    seqs.sort_unstable();
+    assert_eq!(seqs, (1..=bus.store().bounds().await.unwrap().last).collect::<Vec<_>>());
+    running.shutdown(LONG).await.unwrap();
 }
 
 /// H20: a schedule fires although the service restarts more often than its period.
@@ -249,4 +296,36 @@ async fn declared_schedules_live_as_long_as_somebody_declares_them() {
     assert_eq!(bus.find_schedule(&name("past")).await.unwrap().unwrap().kept.due, None);
     bus.delete_schedule(&name("mine")).await.unwrap();
     assert!(bus.delete_schedule(&name("mine")).await.is_err());
+}
+
+/// Of a collection's tasks at most one is live, whichever schedule sends it.
+#[tokio::test]
+async fn a_schedule_of_ones_own_sends_no_second_task_of_a_collection() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let code = async |_task: Event<Json>, _cx: Context| Ok::<(), HandlerError>(());
+    let collection = CollectionHandler::new("s", "c", CollectionOptions::default(), code).unwrap();
+    bus.set_collections(vec![collection]).await.unwrap();
+    let target = || Target::Handler(name("task.s.c"));
+    for overlap in [Overlap::Queue, Overlap::Allow] {
+        let refused = bus.schedule(Schedule { overlap: Some(overlap), ..every_minute("mine", target()) }).await;
+        assert!(refused.unwrap_err().to_string().contains("`overlap` is `skip`"));
+    }
+    bus.schedule(every_minute("mine", target())).await.unwrap();
+    let task = bus.run_task("s", "c").await.unwrap();
+    let run = bus.run_schedule(&name("mine")).await.unwrap();
+    assert!(matches!(run.outcome, RunOutcome::Overlapped(job) if task.id.ends_with(&job.to_string())), "{run:?}");
+}
+
+/// What is due is part of all that there is to do.
+#[tokio::test]
+async fn to_drain_is_to_fire_what_is_due_too() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let running = bus.start().await.unwrap();
+    bus.schedule(every_minute("t", topic())).await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    bus.drain().await.unwrap();
+    assert_eq!(events(&bus).await.len(), 1);
+    running.shutdown(LONG).await.unwrap();
 }

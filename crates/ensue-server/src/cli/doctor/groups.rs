@@ -4,10 +4,14 @@ use super::Checks;
 use crate::cli::output;
 use crate::config::units::Span;
 use ensue::groups::Group;
+use ensue::positions::GroupKind;
 use ensue::{Ensue, Retention, Timestamp};
+use jiff::SignedDuration;
 
 /// How many groups are told of by name.
 const NAMED_MAX: usize = 20;
+/// How long a handler may be behind without being served before that is told: a restart takes less.
+const UNSERVED_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// Looks at the groups: what pins the log, who is served by nobody, and who has lost something.
 pub(super) async fn look(bus: &Ensue, retention: &Retention, checks: &mut Checks) {
@@ -43,6 +47,17 @@ fn tell(groups: &[Group], retention: &Retention, now: Timestamp, checks: &mut Ch
         );
         checks.note("groups", found, format!("serve it, or delete it: ensue group delete {name}"));
     }
+    let unserved = |group: &&Group| {
+        group.state.kind == GroupKind::Handler
+            && !retention.is_orphan(&group.state, now)
+            && group.state.lag(group.bounds) > 0
+            && now.duration_since(group.state.served_at) > UNSERVED_AFTER
+    };
+    for group in groups.iter().filter(unserved).take(NAMED_MAX) {
+        let (name, lag) = (&group.state.name, output::events(group.state.lag(group.bounds)));
+        let found = format!("nobody serves the handler `{name}` since {}: {lag} behind", group.state.served_at);
+        checks.note("groups", found, format!("start what runs it, or delete it: ensue group delete {name}"));
+    }
     for (group, lost) in groups.iter().filter_map(|group| Some((group, group.lost()?))).take(NAMED_MAX) {
         let found = format!("`{}` has lost seq {} to {} to retention", group.state.name, lost.from, lost.to);
         checks.note("groups", found, "serve it more often, or set a longer retention.age or retention.hold_max");
@@ -54,7 +69,6 @@ mod tests {
     use super::*;
     use ensue::groups::Wants;
     use ensue::{NewEvent, Seq};
-    use jiff::SignedDuration;
 
     async fn told(hold_max: SignedDuration, hours_later: i64, trim: Seq) -> Vec<String> {
         let bus = Ensue::memory().await.unwrap();
@@ -66,6 +80,27 @@ mod tests {
         let mut checks = Checks::default();
         tell(&bus.groups().list().await.unwrap(), &retention, now, &mut checks);
         checks.checks.into_iter().map(|check| check.found).collect()
+    }
+
+    /// A handler that was taken out of the config file, or whose process is gone.
+    #[tokio::test]
+    async fn a_handler_that_nobody_serves_is_named_once_it_is_behind() {
+        let bus = Ensue::memory().await.unwrap();
+        bus.on("t").named("index").handle(|_: ensue::Event, _: ensue::Context| async { Ok(()) }).unwrap();
+        let running = bus.start().await.unwrap();
+        running.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
+        let told = async |minutes: i64| {
+            let now = bus.store().now().await.unwrap() + SignedDuration::from_mins(minutes);
+            let mut checks = Checks::default();
+            tell(&bus.groups().list().await.unwrap(), &Retention::default(), now, &mut checks);
+            checks.checks.into_iter().skip(1).map(|check| check.found).collect::<Vec<_>>()
+        };
+        assert_eq!(told(5).await, [] as [String; 0], "nothing waits for it");
+        bus.publish(NewEvent::new("t")).await.unwrap();
+        assert_eq!(told(0).await, [] as [String; 0], "it may come back");
+        let found = told(5).await;
+        assert!(found.len() == 1 && found[0].starts_with("nobody serves the handler `t.index` since"), "{found:?}");
+        assert!(found[0].ends_with(": 1 event behind"), "{found:?}");
     }
 
     #[tokio::test]

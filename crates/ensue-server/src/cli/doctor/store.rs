@@ -18,6 +18,8 @@ const OPEN_MAX: Duration = Duration::from_secs(15);
 const CLOCK_SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
 /// How long a delayed event may be overdue while somebody releases them.
 const OVERDUE_MAX: SignedDuration = SignedDuration::from_secs(10);
+/// How many differences of the schema are told of by name.
+const DRIFT_NAMED_MAX: usize = 10;
 /// Less room than this on the disk is a problem.
 const FREE_BYTES_MIN: u64 = 500_000_000;
 
@@ -56,6 +58,7 @@ pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut 
     };
     checks.ok("store", format!("{address} answers"));
     engine(address, checks).await;
+    schema(address, checks).await;
     log(&bus, checks).await;
     groups::look(&bus, retention, checks).await;
     jobs::look(&bus, checks).await;
@@ -81,8 +84,35 @@ async fn engine(address: &Address, checks: &mut Checks) {
             ),
         },
     }
-    // A store with a schema from another program or a newer version does not open.
-    checks.ok("schema", "as this program knows it");
+}
+
+/// Is all that is in the schema as this program has it? A store with a schema from another program or a newer version does not
+/// open.
+async fn schema(address: &Address, checks: &mut Checks) {
+    let drift = match address.place() {
+        Place::Memory | Place::File(_) => Ok(Vec::new()),
+        Place::Postgres => drift(address).await,
+    };
+    match drift {
+        Ok(drift) if drift.is_empty() => checks.ok("schema", "as this program knows it"),
+        Ok(drift) => {
+            let more = drift.len().saturating_sub(DRIFT_NAMED_MAX);
+            for found in drift.into_iter().take(DRIFT_NAMED_MAX) {
+                checks.problem("schema", found, "make it anew from the output of `ensue migrate --sql`");
+            }
+            if more > 0 {
+                checks.problem("schema", format!("and {more} more differences"), "see the first of them");
+            }
+        }
+        Err(error) => {
+            checks.note("schema", format!("its functions cannot be seen ({error})"), "look at them with psql")
+        }
+    }
+}
+
+async fn drift(address: &Address) -> Result<Vec<String>, StoreError> {
+    let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
+    PostgresStore::open(address.as_str(), options).await?.drift().await
 }
 
 /// What the server is set to, over a connection like those of `serve`, TLS and all.

@@ -15,7 +15,12 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// A command of the built program in a folder, without any variable of the surroundings.
 pub fn ensue(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ensue"));
-    command.args(arguments).current_dir(folder);
+    without_variables(command.args(arguments).current_dir(folder));
+    command
+}
+
+/// The command without any variable of ours from the surroundings.
+pub fn without_variables(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ENSUE_") {
             command.env_remove(name);
@@ -91,12 +96,19 @@ impl Server {
         let log = File::options().create(true).append(true).open(folder.join("serve.log")).unwrap();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let Some(url) = line.trim().strip_prefix("listening on ").map(str::to_string) else {
-            let status = child.wait().unwrap();
-            let log = std::fs::read_to_string(folder.join("serve.log")).unwrap_or_default();
-            panic!("no server: {line:?}, {status}\n{log}");
+        let (mut said, mut line) = (String::new(), String::new());
+        // A server that is a test of its own has the test's name before its address.
+        let url = loop {
+            line.clear();
+            if stdout.read_line(&mut line).unwrap() == 0 {
+                let status = child.wait().unwrap();
+                let log = std::fs::read_to_string(folder.join("serve.log")).unwrap_or_default();
+                panic!("no server: {said:?}, {status}\n{log}");
+            }
+            if let Some((_, url)) = line.trim().split_once("listening on ") {
+                break url.to_string();
+            }
+            said.push_str(&line);
         };
         Self { child, stdout, url }
     }

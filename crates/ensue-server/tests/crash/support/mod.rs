@@ -6,12 +6,17 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
-use super::cli_support::{Lines, PATIENCE, Server, ensue};
+pub mod sql;
+
+pub use super::cli_support::PATIENCE;
+use super::cli_support::{Lines, Server, ensue};
 use ensue::chain::Audit;
 use ensue::{Ensue, Event, EventId, Filter, ObjectKey, Options, Read, Seq};
 use ensue_conformance::history::{self, Answer, Call, Outcome, Seen};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sql::SqlLoad;
+use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,6 +73,8 @@ pub struct Scene {
     pub server: Server,
     pub load: Load,
     reader: Lines,
+    /// Those who publish in transactions of their own.
+    pub sql: Option<SqlLoad>,
     /// When something was killed, on the clients' clock.
     killed_at: Vec<Duration>,
 }
@@ -78,7 +85,7 @@ impl Scene {
         let port = steady_port();
         let (server, _) = start_ready(folder.path(), port, &store).await;
         let reader = reader(folder.path(), port);
-        Self { folder, port, store, server, load: Load::start(port), reader, killed_at: Vec::new() }
+        Self { folder, port, store, server, load: Load::start(port), reader, sql: None, killed_at: Vec::new() }
     }
 
     /// The moment for a kill: at random, after some load.
@@ -90,8 +97,13 @@ impl Scene {
     /// Shows that nothing was lost.
     pub async fn end(self) {
         self.load.answered_more(CALLS_PER_LIFE).await;
-        let calls = self.load.end().await;
-        judge(&self.store, &calls, &self.killed_at, self.reader).await;
+        let begun = self.load.begun;
+        let mut calls = self.load.end().await;
+        if self.sql.is_some() {
+            // What was committed before is in the log before this one.
+            calls.push(last_call(self.port, begun).await);
+        }
+        judge(&self.store, calls, self.sql, &self.killed_at, self.reader).await;
         assert!(self.server.terminate().success());
     }
 }
@@ -203,7 +215,7 @@ impl Publisher {
             let began = self.begun.elapsed();
             // With keys a batch is sent until it is answered: one call, from the first attempt to the answer.
             let outcome = loop {
-                let outcome = self.send(&events).await;
+                let outcome = send(&self.client, &self.url, &events).await;
                 if outcome != Outcome::Unknown {
                     break outcome;
                 }
@@ -231,20 +243,20 @@ impl Publisher {
         }
         event
     }
+}
 
-    async fn send(&self, events: &[Value]) -> Outcome {
-        let request = self.client.post(&self.url).json(&events).send();
-        let Ok(response) = request.await else { return Outcome::Unknown };
-        let status = response.status();
-        let Ok(text) = response.text().await else { return Outcome::Unknown };
-        if status.is_server_error() {
-            return Outcome::Unknown;
-        }
-        assert!(status.is_success(), "good events were refused: {status} {text}");
-        let answers: WireAnswers = serde_json::from_str(&text).unwrap();
-        let answer = |wire: WireAnswer| Answer { id: wire.id, seq: wire.seq, prev: wire.prev };
-        Outcome::Acknowledged(answers.events.into_iter().map(answer).collect())
+async fn send(client: &reqwest::Client, url: &str, events: &[Value]) -> Outcome {
+    let request = client.post(url).json(&events).send();
+    let Ok(response) = request.await else { return Outcome::Unknown };
+    let status = response.status();
+    let Ok(text) = response.text().await else { return Outcome::Unknown };
+    if status.is_server_error() {
+        return Outcome::Unknown;
     }
+    assert!(status.is_success(), "good events were refused: {status} {text}");
+    let answers: WireAnswers = serde_json::from_str(&text).unwrap();
+    let answer = |wire: WireAnswer| Answer { id: wire.id, seq: wire.seq, prev: wire.prev };
+    Outcome::Acknowledged(answers.events.into_iter().map(answer).collect())
 }
 
 /// Follows the log with `ensue tail`, through every death of the server.
@@ -257,9 +269,44 @@ fn token(payload: &Value) -> String {
     payload["token"].as_str().expect("every event has a token").to_string()
 }
 
+/// One more publish, when everybody else has ended.
+async fn last_call(port: u16, begun: Instant) -> Call {
+    let url = format!("http://127.0.0.1:{port}/v1/events");
+    let (token, began) = ("last".to_string(), begun.elapsed());
+    let event = json!({ "topic": "crash.test", "payload": { "token": &token } });
+    let outcome = send(&client(), &url, &[event]).await;
+    assert!(matches!(outcome, Outcome::Acknowledged(_)), "{outcome:?}");
+    Call { began, ended: begun.elapsed(), tokens: vec![token], outcome }
+}
+
+/// What was committed in plain SQL as calls: what was acknowledged is in the log, under its id. A row is there exactly if its event is.
+async fn calls_of(sql: SqlLoad, log: &[Seen]) -> Vec<Call> {
+    let by_id: HashMap<EventId, &Seen> = log.iter().map(|seen| (seen.id, seen)).collect();
+    let events: BTreeSet<String> =
+        log.iter().filter(|seen| seen.token.starts_with("sql-")).map(|seen| seen.token.clone()).collect();
+    let rows = sql.rows().await;
+    assert_eq!(
+        rows.symmetric_difference(&events).collect::<Vec<_>>(),
+        [""; 0],
+        "a row without its event, or the other way round"
+    );
+    let committed = std::mem::take(&mut *sql.committed.lock().unwrap());
+    let acknowledged = committed.iter().filter(|committed| committed.id.is_some()).count();
+    println!("{acknowledged} transactions committed, {} never answered", committed.len() - acknowledged);
+    let call = |committed: sql::Committed| {
+        let answer = |id| {
+            let seen = by_id.get(&id).unwrap_or_else(|| panic!("committed and lost: {}", committed.token));
+            Outcome::Acknowledged(vec![Answer { id, seq: seen.seq, prev: seen.prev }])
+        };
+        let outcome = committed.id.map_or(Outcome::Unknown, answer);
+        Call { began: committed.began, ended: committed.ended, tokens: vec![committed.token.clone()], outcome }
+    };
+    committed.into_iter().map(call).collect()
+}
+
 /// Reads the whole log from the store and holds it against what the clients and the reader know. `kills` are the times
 /// of the kills: calls must have been under way then, or the test has shown nothing.
-async fn judge(store: &str, calls: &[Call], kills: &[Duration], reader: Lines) {
+async fn judge(store: &str, mut calls: Vec<Call>, sql: Option<SqlLoad>, kills: &[Duration], reader: Lines) {
     let bus = Ensue::open_with(store, Options { read_only: true, ..Options::default() }).await.unwrap();
     let bounds = bus.store().bounds().await.unwrap();
     let (mut log, mut faults, mut audit, mut after) = (Vec::new(), Vec::new(), Audit::from(1), 0);
@@ -277,7 +324,10 @@ async fn judge(store: &str, calls: &[Call], kills: &[Duration], reader: Lines) {
     audit.end(bounds.last, &mut faults);
     bus.close().await;
     assert_eq!(faults, [], "the chain does not verify");
-    assert_eq!(history::check(calls, &log, 1), []);
+    if let Some(sql) = sql {
+        calls.extend(calls_of(sql, &log).await);
+    }
+    assert_eq!(history::check(&calls, &log, 1), []);
 
     let acknowledged = calls.iter().filter(|call| matches!(call.outcome, Outcome::Acknowledged(_))).count();
     let unknown = calls.iter().filter(|call| call.outcome == Outcome::Unknown).count();

@@ -262,7 +262,9 @@ pub async fn a_task_that_is_called_off_is_canceled_however_it_ends(bus: Ensue) {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let task = tasks.until(&id, "CANCELED").await;
     assert!(!task["finished_at"].as_str().unwrap().is_empty());
-    assert!(tasks.lines(&id, "").await.last().unwrap().contains("called off"));
+    // Its log says why, last.
+    let told = "info it was called off and its program was ended";
+    assert_eq!(tasks.lines(&id, "").await.last().unwrap(), told);
     let refused = tasks.post(&format!("/tasks/{id}/cancel/")).await.problem(409);
     assert!(refused.contains(&format!("task {id}")) && refused.contains("cancelled already"), "{refused}");
 
@@ -270,6 +272,7 @@ pub async fn a_task_that_is_called_off_is_canceled_however_it_ends(bus: Ensue) {
     let (pid, child) = (tasks.until_file("pid").await, tasks.until_file("child").await);
     assert_eq!(tasks.post(&format!("/tasks/{id}/cancel")).await.status, 200);
     tasks.until(&id, "CANCELED").await;
+    assert_eq!(tasks.lines(&id, "").await.last().unwrap(), told);
     until_dead(&pid).await;
     until_dead(&child).await;
 

@@ -5,7 +5,7 @@ use super::super::types::Micros;
 use super::row::rank_of;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::NewJob;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 /// New jobs as parallel arrays. One that would hold nothing but nulls or defaults is not sent.
@@ -81,6 +81,27 @@ impl<'a> NewJobs<'a> {
             &self.event_prevs,
             &self.event_ids,
             &self.event_topics,
+        ]
+    }
+
+    /// The types of those.
+    pub fn types() -> [Type; 15] {
+        [
+            Type::INT4_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::BOOL_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::INT8_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::INT4_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT8_ARRAY,
+            Type::UUID_ARRAY,
+            Type::TEXT_ARRAY,
         ]
     }
 }

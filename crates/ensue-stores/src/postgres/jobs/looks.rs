@@ -217,7 +217,7 @@ impl Looks {
     }
 
     /// After which time leases are looked at; none for all of them.
-    pub(super) fn leases_after(&self, now: Instant) -> Option<Timestamp> {
+    pub fn leases_after(&self, now: Instant) -> Option<Timestamp> {
         let state = self.state();
         state.leases.next_full.filter(|next| now < *next).and(state.leases.none_until)
     }
@@ -240,18 +240,18 @@ impl Looks {
         leases.none_until = none_passed.then_some(at);
     }
 
-    /// What a pulse says: the newest number, that all transactions below `xmin` have ended, and all below `xmax` have begun. Answers a count that grows when somebody is to look for jobs: because a number is new, because what it
-    /// was drawn for may have committed only now, or because looks are slow, so that the last one was not at everything.
-    pub fn heard(&self, given: i64, xmin: i64, xmax: i64) -> u64 {
+    /// What a pulse says: the newest number, that all transactions below `xmin` have ended, and `next` has not begun. Answers a
+    /// count that grows when somebody is to look for jobs: because a number is new, because what it was drawn for may have
+    /// committed only now, or because looks are slow, so that the last one was not at everything.
+    pub fn heard(&self, given: i64, xmin: i64, next: i64) -> u64 {
         let mut state = self.state();
         let is_slow = state.slow.is_some();
         let news = &mut state.news;
         if news.given != given {
-            (news.given, news.until) = (given, Some(xmax));
+            (news.given, news.until) = (given, Some(next));
         }
         news.count += u64::from(news.until.is_some() || is_slow);
-        // A snapshot ends behind the last that has ended: the one under way may be just there.
-        news.until = news.until.filter(|until| xmin <= *until);
+        news.until = news.until.filter(|until| xmin < *until);
         news.count
     }
 
@@ -520,20 +520,22 @@ mod tests {
     fn there_is_news_until_all_have_ended_that_may_have_drawn_a_number() {
         let looks = Looks::default();
         let mut last = 0;
-        let mut is_news = |given, xmin, xmax| std::mem::replace(&mut last, looks.heard(given, xmin, xmax)) != last;
-        assert!(is_news(1, 50, 50), "the first is");
-        assert!(is_news(1, 50, 50), "50 may be under way");
+        let mut is_news = |given, xmin, next| std::mem::replace(&mut last, looks.heard(given, xmin, next)) != last;
+        assert!(is_news(1, 50, 51), "the first is");
+        assert!(is_news(1, 50, 51), "50 is under way");
         assert!(is_news(1, 51, 51), "it has ended by now, and may have committed after the last look");
         assert!(!is_news(1, 51, 60), "those that began later have drawn nothing");
-        assert!(is_news(2, 55, 60) && is_news(2, 60, 70) && is_news(2, 61, 70));
-        assert!(!is_news(2, 61, 80));
+        assert!(is_news(2, 55, 60) && is_news(2, 59, 70) && is_news(2, 60, 70));
+        assert!(!is_news(2, 60, 80));
+        assert!(is_news(3, 80, 80), "who drew it has ended");
+        assert!(!is_news(3, 80, 80));
     }
 
     /// While looks are slow the last one may have been behind what somebody brought back.
     #[test]
     fn while_looks_are_slow_there_is_always_news() {
         let (looks, begun) = (Looks::default(), Instant::now());
-        looks.heard(1, 50, 50);
+        looks.heard(1, 50, 51);
         let heard = [(); 2].map(|()| looks.heard(1, 51, 51));
         assert_eq!(heard[0], heard[1]);
         look(&looks, begun, 100, SLOW, &[99, 100]);

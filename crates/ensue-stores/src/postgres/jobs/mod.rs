@@ -23,7 +23,7 @@ mod claim;
 pub(super) mod columns;
 mod looks;
 mod read;
-mod row;
+pub(super) mod row;
 mod send;
 mod settle;
 pub(super) mod sql;

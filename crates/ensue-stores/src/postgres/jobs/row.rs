@@ -22,13 +22,13 @@ fn priority_of(rank: i64) -> u64 {
 }
 
 /// A number as it is kept.
-pub(super) fn number_of(id: JobId) -> i64 {
+pub(in crate::postgres) fn number_of(id: JobId) -> i64 {
     // An id has 62 bits for it.
     id.number() as i64
 }
 
 /// What of an id is not its number: its milliseconds and its chance.
-pub(super) fn stamp_of(id: JobId) -> i64 {
+pub(in crate::postgres) fn stamp_of(id: JobId) -> i64 {
     let bits = (id.0.as_u128() >> 64) as u64;
     let (millis, chance) = (bits >> 16, bits & ((1 << CHANCE_BITS) - 1));
     ((millis << CHANCE_BITS) | chance) as i64

@@ -25,9 +25,10 @@ impl PostgresStore {
     pub(super) async fn send_jobs(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
         let (mut call, now) = (Call::new("jobs were sent"), self.clock_time());
-        let (id, lock) = (call.id, call.lock);
+        let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
+        params.push(&ring);
         let rows = call.until_answered(self, &self.sql.jobs.enqueue, &params, None).await?;
         all_sent(&self.server.one(rows)?, jobs.len())
     }

@@ -2,24 +2,6 @@
 
 use super::super::schema::Schema;
 
-/// What leads to the version of the schema that has jobs and rules.
-pub(in super::super) const MIGRATION: &[&str] = &[
-    include_str!("../sql/jobs_tables.sql"),
-    include_str!("../sql/fn_job_small.sql"),
-    include_str!("../sql/fn_jobs_turn.sql"),
-    include_str!("../sql/fn_jobs_insert.sql"),
-    include_str!("../sql/fn_jobs_enqueue.sql"),
-    include_str!("../sql/fn_jobs_claim.sql"),
-    include_str!("../sql/fn_jobs_renew.sql"),
-    include_str!("../sql/fn_jobs_say.sql"),
-    include_str!("../sql/fn_jobs_end.sql"),
-    include_str!("../sql/fn_jobs_settle.sql"),
-    include_str!("../sql/fn_jobs_wake.sql"),
-    include_str!("../sql/fn_jobs_steer.sql"),
-    include_str!("../sql/fn_jobs_purge.sql"),
-    include_str!("../sql/fn_rule_set.sql"),
-];
-
 /// What is told of a job, in the order in which [`job_at`](super::row::job_at) reads it, with the types of a function's
 /// answer.
 const COLUMNS: [(&str, &str); 32] = [
@@ -114,7 +96,11 @@ impl JobsSql {
             ))
         };
         Self {
-            enqueue: sql(&function("jobs_enqueue", 18)),
+            // Others are woken in the same commit, if $19 says that there are some.
+            enqueue: sql(
+                "SELECT e.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.jobs_enqueue($1, $2, $3, $4, $5, $6, $7, \
+                 $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) e",
+            ),
             claim: sql(&function("jobs_claim", 15)),
             enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_claim.sql")),
             renew: sql(&function("jobs_renew", 5)),

@@ -3,6 +3,7 @@
 //! The arrows of `lifecycle::after` are sent along, so that the server only follows them (`sql/fn_jobs_steer.sql`).
 
 use super::super::PostgresStore;
+use super::super::words::word;
 use super::call::Call;
 use super::row::{job_at, number_of, stamp_of};
 use ensue_core::StoreError;
@@ -16,15 +17,6 @@ const KEY_IS_TAKEN: &str = "a live job has its unique_key: cancel that one, or w
 /// Said of a dead job that is to be skipped.
 const HOLDS_NOTHING: &str = "it holds nothing back: nothing is left to skip";
 
-fn word_of(arrow: Arrow) -> &'static str {
-    match arrow {
-        Arrow::To(state) => state.as_str(),
-        Arrow::Signal => "signal",
-        Arrow::LetGo => "let go",
-        Arrow::Refused(_) => "refused",
-    }
-}
-
 impl PostgresStore {
     pub(super) async fn steer_jobs(&self, ids: &[JobId], steer: Steer) -> Result<Vec<Steered>, StoreError> {
         if ids.is_empty() {
@@ -33,7 +25,7 @@ impl PostgresStore {
         let numbers: Vec<i64> = ids.iter().map(|id| number_of(*id)).collect();
         let stamps: Vec<i64> = ids.iter().map(|id| stamp_of(*id)).collect();
         let from = JobState::ALL.map(JobState::as_str);
-        let to = JobState::ALL.map(|state| word_of(after(state, steer.input())));
+        let to = JobState::ALL.map(|state| word(after(state, steer.input())));
         let (from, to) = (from.as_slice(), to.as_slice());
         let (mut call, now) = (Call::new("jobs were steered"), self.clock_time());
         let id = call.id;

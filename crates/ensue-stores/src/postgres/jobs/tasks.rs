@@ -11,9 +11,6 @@ use ensue_core::tasks::TaskQuery;
 use ensue_core::{StoreError, Timestamp};
 use tokio_postgres::Row;
 
-/// What leads to the version of the schema that has tasks and progress.
-pub(in super::super) const MIGRATION: &[&str] = &[include_str!("../sql/tasks_tables.sql")];
-
 /// The statements, for one schema.
 #[derive(Debug)]
 pub(in super::super) struct TasksSql {

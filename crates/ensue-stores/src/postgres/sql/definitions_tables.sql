@@ -12,7 +12,7 @@ CREATE TABLE {schema}.definitions (
     settings text NOT NULL
 );
 
-CREATE FUNCTION {schema}.definition_gone() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION {schema}.definition_gone() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 BEGIN
     UPDATE {schema}.definitions_state s SET version = s.version + 1;
@@ -23,4 +23,4 @@ CREATE TRIGGER definition_gone AFTER DELETE ON {schema}.definitions
     FOR EACH ROW EXECUTE FUNCTION {schema}.definition_gone();
 
 -- The pulse tells their version, too; it is made anew with the schedules.
-DROP FUNCTION {schema}.pulse(timestamptz, bigint, uuid, bigint);
+DROP FUNCTION IF EXISTS {schema}.pulse(timestamptz, bigint, uuid, bigint);

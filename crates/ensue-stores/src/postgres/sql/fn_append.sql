@@ -27,7 +27,7 @@
 --   stored hash, nor a hash of 4 bytes changes it; one key of 8 bytes for both columns saves 0.5, but has no order that
 --   the planner could use across partitions.
 --   Arrays opened in the select list instead of `FROM unnest(…)`, which first writes all rows to a tuplestore: 0.2 ms.
-CREATE FUNCTION {schema}.append(
+CREATE OR REPLACE FUNCTION {schema}.append(
     p_now timestamptz, p_hint bigint,
     p_id_parts uuid[], p_topic text, p_topics text[], p_payloads text[],
     p_metadata text[], p_occurred_at timestamptz[], p_to uuid[],
@@ -43,6 +43,10 @@ DECLARE
     v_count bigint := cardinality(p_id_parts);
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
+    -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
+    IF (SELECT m.o_more FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m) THEN
+        RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = '{backlog}', HINT = 'Call poll_for_events() until it answers 0.';
+    END IF;
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
     FROM {schema}.log_tail(p_hint) t;

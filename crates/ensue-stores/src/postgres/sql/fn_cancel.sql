@@ -1,6 +1,6 @@
 -- Cancels a delayed event. Under the lock of the log: a release that has read the row would log it all the same.
 -- Answers 0 if it was pending and is gone, its seq if it is in the log, null if there is no such event.
-CREATE FUNCTION {schema}.cancel(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
+CREATE OR REPLACE FUNCTION {schema}.cancel(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

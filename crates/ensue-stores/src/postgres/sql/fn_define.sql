@@ -5,7 +5,7 @@
 -- Locks come in the order of group_delete: positions_state (where the group is made), the group, its slots and their owners,
 -- definitions_state. A group that
 -- is deleted while this waits for its row is made anew.
-CREATE FUNCTION {schema}.define(
+CREATE OR REPLACE FUNCTION {schema}.define(
     p_now timestamptz, p_hint bigint, p_call uuid, p_name text, p_start text, p_after bigint, p_slots int,
     p_topic text, p_condition text, p_params text, p_params_identity text, p_settings text, p_max bigint, p_by uuid,
     OUT o_what text, OUT o_new boolean, OUT o_subscription uuid, OUT o_revision bigint, OUT o_first bigint, OUT o_last bigint
@@ -79,7 +79,7 @@ END
 $body$;
 
 -- Forgets a handler that is defined, with its group; was there one?
-CREATE FUNCTION {schema}.undefine(p_name text) RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.undefine(p_name text) RETURNS boolean LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
     PERFORM 1 FROM {schema}.positions_state FOR UPDATE;

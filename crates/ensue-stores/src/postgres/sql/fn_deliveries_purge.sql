@@ -2,7 +2,7 @@
 -- p_keep. If there are fewer, also lines that were said before p_before by deliveries of which nothing is recorded, the
 -- oldest first: of what is older, most went with its delivery, so that few are passed over. Answers how many of both
 -- together. What somebody is writing is left to the next time.
-CREATE FUNCTION {schema}.deliveries_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.deliveries_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $body$

@@ -3,7 +3,7 @@
 -- DETACH needs ACCESS EXCLUSIVE on the log, and everybody who comes after it waits behind it: so it gives up after
 -- 100 ms, and the next trim tries again. It is a transaction of its own, because removing the files of a large
 -- partition may take long, and must not happen under that lock.
-CREATE FUNCTION {schema}.detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '100ms'
 AS $body$
 DECLARE

@@ -1,5 +1,5 @@
 -- Removes a partition that is no longer part of the log; answers whether there was one.
-CREATE FUNCTION {schema}.drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '100ms'
 AS $body$
 DECLARE

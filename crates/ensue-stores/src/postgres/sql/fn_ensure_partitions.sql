@@ -5,7 +5,7 @@
 -- Created first, then attached: ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which stops neither readers nor
 -- appends. The CHECK lets ATTACH skip looking at the rows; afterwards it would only cost time with every insert, so it
 -- goes. A waiting DDL stops everybody behind it, so it waits briefly and is tried again later.
-CREATE FUNCTION {schema}.ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '200ms'
 AS $body$
 DECLARE

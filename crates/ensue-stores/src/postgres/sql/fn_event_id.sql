@@ -1,6 +1,6 @@
 -- The id of an event, from what is stored of it: `p_part` with the time put before it, or `p_part` itself where it is
 -- whole already, which its version tells. The same as `id_parts::whole`.
-CREATE FUNCTION {schema}.event_id(p_part uuid, p_recorded_at timestamptz) RETURNS uuid
+CREATE OR REPLACE FUNCTION {schema}.event_id(p_part uuid, p_recorded_at timestamptz) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$
     SELECT CASE WHEN substr(p_part::text, 15, 1) <> '0' THEN p_part

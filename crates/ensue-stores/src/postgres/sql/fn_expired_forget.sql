@@ -1,7 +1,7 @@
 -- Forgets what has expired of a group, for who is about to read it: otherwise it would live again, and whoever read the
 -- group's subscriptions meanwhile would not know. Called for groups that have subscriptions, under the locks of slots or
 -- members, which come after that of the group: so its lock is had at once, or the whole call is tried again.
-CREATE FUNCTION {schema}.expired_forget(p_group bigint, p_now timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.expired_forget(p_group bigint, p_now timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE

@@ -1,7 +1,7 @@
 -- Where in the log is the event with this id? Its id tells the millisecond in which it was recorded (null otherwise),
 -- a delayed one left its seq in `delayed`. `p_part` is the id without its time, as the
--- log has it.
-CREATE FUNCTION {schema}.find_seq(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
+-- log has it. One that came through the outbox is there with its whole id, within {id_lag} after the time that it tells, or left its seq, too.
+CREATE OR REPLACE FUNCTION {schema}.find_seq(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -18,6 +18,11 @@ BEGIN
     v_until := {schema}.seq_before(p_to, p_hint);
     SELECT e.seq INTO v_seq FROM {schema}.events e
     WHERE e.seq > v_after AND e.seq <= v_until AND e.id_part = p_part ORDER BY e.seq LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT e.seq INTO v_seq FROM {schema}.events e
+        WHERE e.seq > v_after AND e.seq <= {schema}.seq_before(p_to + interval '{id_lag}', p_hint) AND e.id_part = p_id
+        ORDER BY e.seq LIMIT 1;
+    END IF;
     RETURN v_seq;
 END
 $body$;

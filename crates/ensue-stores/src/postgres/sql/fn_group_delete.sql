@@ -1,5 +1,5 @@
 -- Takes a group and its slots out of the store; was there one? What belonged to it is left to group_sweep.
-CREATE FUNCTION {schema}.group_delete(p_name text) RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.group_delete(p_name text) RETURNS boolean LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_group bigint;

@@ -4,7 +4,7 @@
 -- Groups are made and forgotten one at a time: a new one must see the floors that the last one of its name left. From
 -- there on it counts, so that whoever still writes under a fence of that one, or remembers its version, does not take
 -- this one for it.
-CREATE FUNCTION {schema}.group_make(
+CREATE OR REPLACE FUNCTION {schema}.group_make(
     p_now timestamptz, p_hint bigint, p_call uuid,
     p_name text, p_kind text, p_start text, p_after bigint, p_slots int,
     OUT o_kind text, OUT o_new boolean, OUT o_first bigint, OUT o_last bigint

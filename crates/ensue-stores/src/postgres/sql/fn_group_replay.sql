@@ -1,7 +1,7 @@
 -- Has a handler's group run what is after p_after and up to p_to again, and then go on where it was. Answers the bounds of
 -- the log and what became of it: `done`, or why nothing was changed: `missing`, `pull`, `range`, `lanes`, `under_way`. One that
 -- is asked for again before it has begun, because the answer was lost, is done.
-CREATE FUNCTION {schema}.group_replay(
+CREATE OR REPLACE FUNCTION {schema}.group_replay(
     p_now timestamptz, p_hint bigint, p_name text, p_after bigint, p_to bigint,
     OUT o_state text, OUT o_first bigint, OUT o_last bigint
 ) LANGUAGE plpgsql VOLATILE

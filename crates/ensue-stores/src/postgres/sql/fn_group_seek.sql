@@ -1,6 +1,6 @@
 -- Moves every cursor of a group to a place in the log, forgets its lanes and what it replays, and takes its slots from
 -- whoever has them. Answers whether there is such a group, and the bounds of the log; outside of them nothing is changed.
-CREATE FUNCTION {schema}.group_seek(
+CREATE OR REPLACE FUNCTION {schema}.group_seek(
     p_now timestamptz, p_hint bigint, p_name text, p_to bigint,
     OUT o_found boolean, OUT o_first bigint, OUT o_last bigint
 ) LANGUAGE plpgsql VOLATILE

@@ -1,6 +1,6 @@
 -- Deletes up to p_limit rows of each kind of what belonged to a forgotten group; false if there is none that nobody else
 -- is sweeping.
-CREATE FUNCTION {schema}.group_sweep(p_limit bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.group_sweep(p_limit bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_group bigint;

@@ -13,7 +13,7 @@
 --   o_seen            the newest number that was given out before the look
 --   o_micros          how long the look took
 --   o_held            handlers that a rule holds, from 1
-CREATE FUNCTION {schema}.jobs_claim(
+CREATE OR REPLACE FUNCTION {schema}.jobs_claim(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
     p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]

@@ -7,7 +7,7 @@
 --   p_lapsed            does it hold only if the lease has passed? Who has renewed it meanwhile keeps the job
 --   p_laned             null, or whether only those of lanes are ended, or only the others
 
-CREATE FUNCTION {schema}.jobs_end(
+CREATE OR REPLACE FUNCTION {schema}.jobs_end(
     p_now timestamptz, p_call uuid, p_laned boolean,
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_states text[], p_asked text[], p_gives_back boolean[],
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[],
@@ -85,7 +85,7 @@ END
 $body$;
 
 -- Tells of jobs that have died: `jobs::notices::job_dead`, carried out. Answers where the log ends then, if anything was told.
-CREATE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

@@ -1,6 +1,6 @@
 -- Sends jobs: all of them or none, in one round trip and one commit. p_call is the identity of the call and p_lock a lock of
 -- its own: who sends it again waits for the first to end, and is told what was answered then.
-CREATE FUNCTION {schema}.jobs_enqueue(
+CREATE OR REPLACE FUNCTION {schema}.jobs_enqueue(
     p_now timestamptz, p_call uuid, p_lock bigint,
     p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[],
     p_ranks bigint[], p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[],

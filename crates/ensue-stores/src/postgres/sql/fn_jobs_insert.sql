@@ -4,7 +4,7 @@
 -- Arrays are parallel; one is null when all its elements would be, or would be the default. Answers are parallel to them;
 -- no o_new means that all are new.
 --   p_wanted   null, or which of them are to be made: of the others nothing is said
-CREATE FUNCTION {schema}.jobs_insert(
+CREATE OR REPLACE FUNCTION {schema}.jobs_insert(
     p_now timestamptz, p_wanted boolean[],
     p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[],
     p_ranks bigint[], p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[],
@@ -46,6 +46,10 @@ BEGIN
         RETURN;
     END IF;
 
+    IF p_objects IS NOT NULL THEN
+        -- What was sent to these lanes in somebody's transaction comes before what is sent now.
+        PERFORM {schema}.jobs_place(p_now, p_handlers, p_objects);
+    END IF;
     SELECT array_agg(k.there ORDER BY k.n), array_agg(k.first ORDER BY k.n) INTO v_there, v_first
     FROM (
         SELECT b.n, CASE WHEN b.key IS NOT NULL THEN (

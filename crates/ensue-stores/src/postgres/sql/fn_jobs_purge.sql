@@ -1,7 +1,7 @@
 -- Forgets up to p_limit jobs that are over and hold no lane, with what they said: those that ended before p_before, and the
 -- oldest beyond p_keep. Answers how many. What somebody is changing is left to the next time. Also forgets what was answered
 -- to calls of more than an hour ago.
-CREATE FUNCTION {schema}.jobs_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.jobs_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$

@@ -1,6 +1,6 @@
 -- Renews claims for p_lease microseconds. A row for each that is still held: its place in the arrays, from 1, the end of the
 -- lease, and whether its worker is to stop.
-CREATE FUNCTION {schema}.jobs_renew(
+CREATE OR REPLACE FUNCTION {schema}.jobs_renew(
     p_now timestamptz, p_lease bigint, p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
 ) RETURNS TABLE (o_n bigint, o_lease_until timestamptz, o_cancel boolean) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off

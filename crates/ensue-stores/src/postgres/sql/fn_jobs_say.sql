@@ -1,23 +1,27 @@
 -- Writes what jobs said, in order: p_numbers tells whose each line is; nobody's is not written. The caller has locked the
--- jobs. Of all that a job says the first are kept.
-CREATE FUNCTION {schema}.jobs_say(
+-- jobs. Of all that a job says the first are kept. The last line of each job is looked for once, and in the index: a table that was
+-- empty when the plan was made is read through otherwise, once for each line.
+CREATE OR REPLACE FUNCTION {schema}.jobs_say(
     p_numbers bigint[], p_attempts int[], p_at timestamptz[], p_levels text[], p_messages text[]
 ) RETURNS void LANGUAGE sql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $body$
+    WITH there AS MATERIALIZED (
+        SELECT d.number, coalesce((
+            SELECT x.line FROM {schema}.job_lines x WHERE x.number = d.number ORDER BY x.line DESC LIMIT 1), 0) AS last
+        FROM (SELECT DISTINCT n.number FROM unnest(p_numbers) n(number) WHERE n.number IS NOT NULL) d
+    )
     INSERT INTO {schema}.job_lines (number, line, attempt, at, level, message)
     SELECT * FROM (
-        SELECT l.number,
-            row_number() OVER (PARTITION BY l.number ORDER BY l.n) + coalesce((
-                SELECT x.line FROM {schema}.job_lines x WHERE x.number = l.number ORDER BY x.line DESC LIMIT 1), 0) AS line,
-            l.attempt, l.at, l.level, l.message
+        SELECT l.number, row_number() OVER (PARTITION BY l.number ORDER BY l.n) + t.last AS line, l.attempt, l.at, l.level, l.message
         FROM unnest(p_numbers, p_attempts, p_at, p_levels, p_messages) WITH ORDINALITY l(number, attempt, at, level, message, n)
-        WHERE l.number IS NOT NULL
+        JOIN there t ON t.number = l.number
     ) l
     WHERE l.line <= {lines_max}
 $body$;
 
 -- Writes what a running job says; false if nobody runs it under this fence. What is sent again was said once.
-CREATE FUNCTION {schema}.job_say(
+CREATE OR REPLACE FUNCTION {schema}.job_say(
     p_call uuid, p_lock bigint, p_number bigint, p_stamp bigint, p_fence bigint,
     p_attempts int[], p_at timestamptz[], p_levels text[], p_messages text[]
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE

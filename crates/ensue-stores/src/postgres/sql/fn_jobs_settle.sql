@@ -6,7 +6,7 @@
 --             the call's own; what it was answered is kept
 --   p_waves   as in slots_settle; null if nothing is published or sent
 --   p_steps   is one change to be done after another, because what one sends may be what another frees?
-CREATE FUNCTION {schema}.jobs_settle(
+CREATE OR REPLACE FUNCTION {schema}.jobs_settle(
     p_now timestamptz, p_hint bigint, p_call uuid, p_lock bigint, p_again boolean, p_steps boolean,
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_ends text[], p_asked text[], p_gives_back boolean[],
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[], p_waves int[],

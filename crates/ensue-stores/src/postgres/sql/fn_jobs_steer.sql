@@ -2,7 +2,7 @@
 -- p_to are the arrows of `lifecycle::after` for it: a state, or `signal`, `let go` or `refused`. For each job o_what says
 -- 'done', 'refused', 'key' (a live job has its key), 'nothing' (it holds nothing back) or 'unknown', with the job as it is
 -- then.
-CREATE FUNCTION {schema}.jobs_steer(
+CREATE OR REPLACE FUNCTION {schema}.jobs_steer(
     p_now timestamptz, p_call uuid, p_again boolean, p_numbers bigint[], p_stamps bigint[], p_from text[], p_to text[]
 ) RETURNS TABLE (o_what text, {job_table}) LANGUAGE plpgsql VOLATILE
 AS $body$

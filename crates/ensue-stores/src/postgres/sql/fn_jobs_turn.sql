@@ -2,7 +2,7 @@
 -- caller has the locks of the lanes and of the rules. Answers which jobs became available.
 --
 -- What is available may be claimed at this moment: it is locked first, and looked at again once that is decided.
-CREATE FUNCTION {schema}.jobs_turn(p_now timestamptz, p_handlers text[], p_objects text[]) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION {schema}.jobs_turn(p_now timestamptz, p_handlers text[], p_objects text[]) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
@@ -51,7 +51,7 @@ $body$;
 
 -- Lets jobs go on that were written as parked because they have an object: those of a lane in their turn, the others unless
 -- a rule holds their object. Answers which jobs became available.
-CREATE FUNCTION {schema}.jobs_go_on(
+CREATE OR REPLACE FUNCTION {schema}.jobs_go_on(
     p_now timestamptz, p_loose bigint[], p_handlers text[], p_objects text[]
 ) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
@@ -76,7 +76,7 @@ $body$;
 
 -- A rule on an object has come or gone: what waits of it is held or let go, in every handler. The caller has the lock of the
 -- rules alone, and so every lane.
-CREATE FUNCTION {schema}.jobs_turn_object(p_now timestamptz, p_object text) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.jobs_turn_object(p_now timestamptz, p_object text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

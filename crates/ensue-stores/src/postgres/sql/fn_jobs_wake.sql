@@ -4,7 +4,7 @@
 --
 -- Leases up to p_after are not looked at: under a held snapshot the index has an entry for each job that was ever claimed
 -- since. o_now and o_micros say when the look at leases was, and how long it took.
-CREATE FUNCTION {schema}.jobs_wake(p_now timestamptz, p_limit bigint, p_after timestamptz)
+CREATE OR REPLACE FUNCTION {schema}.jobs_wake(p_now timestamptz, p_limit bigint, p_after timestamptz)
 RETURNS TABLE (
     o_count bigint, o_next_due timestamptz, o_ready_handlers text[], o_ready_ranks bigint[], o_ready_turns bigint[],
     o_now timestamptz, o_micros bigint, {job_table}
@@ -64,6 +64,8 @@ BEGIN
         ORDER BY j.lease_until, j.number LIMIT p_limit);
     SELECT j.lease_until INTO v_lease_due FROM {schema}.jobs j
     WHERE j.state = 'running' AND j.lease_until > coalesce(p_after, '-infinity')
+        -- Of those that pass later the pulse tells in time.
+        AND j.lease_until <= CASE WHEN p_after IS NULL THEN 'infinity' ELSE v_now + interval '10 seconds' END
     ORDER BY j.lease_until, j.number OFFSET cardinality(v_expired) LIMIT 1;
     o_micros := (extract(epoch FROM clock_timestamp() - o_now) * 1000000)::bigint;
     SELECT j.not_before INTO o_next_due FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying')

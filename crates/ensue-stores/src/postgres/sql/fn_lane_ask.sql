@@ -1,6 +1,6 @@
 -- Asks something of a lane and tells the owner of its slot, if it has one. Under the lock of the slot: who takes it over
 -- at this moment reads the lane afterwards, with what was asked.
-CREATE FUNCTION {schema}.lane_ask(p_group text, p_key text, p_ask text) RETURNS SETOF {schema}.lanes
+CREATE OR REPLACE FUNCTION {schema}.lane_ask(p_group text, p_key text, p_ask text) RETURNS SETOF {schema}.lanes
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

@@ -1,7 +1,7 @@
 -- Copies events aside for lanes, each by itself; answers for how many. Of the places in p_seqs the first p_counts[1] are
 -- of the first lane, and so on. A lane that somebody is writing is left to the next time: so nobody waits here, and who
 -- waits for a lane that is locked here never holds up this.
-CREATE FUNCTION {schema}.lanes_park(
+CREATE OR REPLACE FUNCTION {schema}.lanes_park(
     p_groups text[], p_keys text[], p_from bigint[], p_to bigint[], p_counts int[], p_seqs bigint[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off

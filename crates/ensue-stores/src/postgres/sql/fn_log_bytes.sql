@@ -1,6 +1,6 @@
 -- About how many bytes the events in the log take: the average of up to 1,000 rows spread evenly over it, times their
 -- number. Counts what `Event::bytes` counts; jsonb writes blanks between its tokens, so it is a little more.
-CREATE FUNCTION {schema}.log_bytes(p_hint bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.log_bytes(p_hint bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE

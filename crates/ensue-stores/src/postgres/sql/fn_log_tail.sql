@@ -6,7 +6,7 @@
 --
 -- The order of the two reads matters to callers without the lock: the other way round, a trim between them would make
 -- the end of the log go back.
-CREATE FUNCTION {schema}.log_tail(
+CREATE OR REPLACE FUNCTION {schema}.log_tail(
     p_hint bigint,
     OUT o_seq bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint
 ) LANGUAGE plpgsql VOLATILE

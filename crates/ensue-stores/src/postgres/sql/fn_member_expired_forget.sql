@@ -1,6 +1,6 @@
 -- Forgets what has expired of the groups of which a member has slots, before a lease that had passed has them all read
 -- again. While a lease lasts its groups are read, and nothing of them has expired.
-CREATE FUNCTION {schema}.member_expired_forget(p_member uuid, p_now timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.member_expired_forget(p_member uuid, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN

@@ -1,5 +1,5 @@
 -- Gives every slot of a member back, cleanly, and forgets the member.
-CREATE FUNCTION {schema}.member_leave(p_now timestamptz, p_member uuid) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.member_leave(p_now timestamptz, p_member uuid) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_now timestamptz;

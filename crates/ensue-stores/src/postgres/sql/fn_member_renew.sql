@@ -1,6 +1,6 @@
 -- Renews the lease of a member for p_lease microseconds, and tells it of all processes; nothing if it is not known. One
 -- round trip: an idle process asks this and little else.
-CREATE FUNCTION {schema}.member_renew(p_now timestamptz, p_member uuid, p_lease bigint)
+CREATE OR REPLACE FUNCTION {schema}.member_renew(p_now timestamptz, p_member uuid, p_lease bigint)
 RETURNS TABLE (o_version bigint, o_id uuid, o_name text, o_kind text) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

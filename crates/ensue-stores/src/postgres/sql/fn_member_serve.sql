@@ -3,7 +3,7 @@
 -- whom nothing was heard for long.
 --
 -- One such call at a time: two that come at once would otherwise each not see the other, and neither be told of it.
-CREATE FUNCTION {schema}.member_serve(
+CREATE OR REPLACE FUNCTION {schema}.member_serve(
     p_now timestamptz, p_member uuid, p_name text, p_kind text, p_lease bigint, p_groups text[]
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$

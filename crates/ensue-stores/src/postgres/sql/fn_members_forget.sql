@@ -1,6 +1,6 @@
 -- Forgets members whose leases passed long ago and who have no slot: readers after a minute, as each of them may have
 -- been another, processes after a day.
-CREATE FUNCTION {schema}.members_forget(p_now timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.members_forget(p_now timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
     DELETE FROM {schema}.members d WHERE d.id = ANY (ARRAY(

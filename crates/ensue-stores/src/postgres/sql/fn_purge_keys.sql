@@ -1,7 +1,7 @@
 -- Forgets idempotency keys whose window has passed, the oldest first; answers how many. Time is what an append would
 -- record at, so that a key is never forgotten while it still counts. A key that an append writes over meanwhile is
 -- locked by it and is left alone.
-CREATE FUNCTION {schema}.purge_keys(p_now timestamptz, p_hint bigint, p_limit bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.purge_keys(p_now timestamptz, p_hint bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$

@@ -1,6 +1,6 @@
 -- What time is it for the log? The server's clock, or the injected one, but never before the newest event (H2).
 -- `append` has the same expression in itself, which spares it a call.
-CREATE FUNCTION {schema}.recording_time(p_now timestamptz, p_newest timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION {schema}.recording_time(p_now timestamptz, p_newest timestamptz) RETURNS timestamptz
 LANGUAGE sql VOLATILE
 AS $body$
     SELECT greatest(coalesce(p_now, clock_timestamp()), p_newest)

@@ -1,4 +1,5 @@
--- Moves delayed events whose time has come into the log, in order of (not_before, acceptance).
+-- Moves into the log what others have committed in the outbox, and then delayed events whose time has come, in order of
+-- (not_before, acceptance). o_more says that the outbox has more.
 --
 -- The same lock, numbering and chaining as in append. The row in `delayed` stays, emptied, as the way from id to seq:
 -- the id of a delayed event tells when it was accepted, not where it is in the log.
@@ -6,9 +7,9 @@
 -- No more than p_bytes_max bytes enter at once, but always one event: appends wait for the lock meanwhile. A running sum
 -- cuts as in read_range.sql, here over what the rows take on the disk: that is what the commit copies, and it is told
 -- without reading the values, so that what waits for the next commit costs this one nothing.
-CREATE FUNCTION {schema}.release_due(
+CREATE OR REPLACE FUNCTION {schema}.release_due(
     p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint,
-    OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz
+    OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz, OUT o_more boolean
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -17,8 +18,10 @@ DECLARE
     v_tail bigint;
     v_recorded_at timestamptz;
     v_trimmed_to bigint;
+    v_moved bigint;
 BEGIN
     PERFORM {schema}.lock_log();
+    SELECT m.o_count, m.o_more INTO v_moved, o_more FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
@@ -55,6 +58,7 @@ BEGIN
     )
     SELECT count(*) INTO o_count FROM chained c;
     o_last := v_tail + o_count;
+    o_count := o_count + v_moved;
     SELECT d.not_before INTO o_next_due
     FROM {schema}.delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;
 END

@@ -1,5 +1,5 @@
 -- Appends what is said of a change of rules.
-CREATE FUNCTION {schema}.rules_tell(
+CREATE OR REPLACE FUNCTION {schema}.rules_tell(
     p_now timestamptz, p_hint bigint, p_picked int[], p_id_parts uuid[], p_topics text[], p_payloads text[], p_objects text[]
 ) RETURNS bigint LANGUAGE sql VOLATILE
 AS $body$
@@ -12,7 +12,7 @@ $body$;
 -- one that p_there says, so what is told of it would not be true.
 --
 -- With the lock of the rules alone: what was being claimed is claimed, and whoever claims later sees the rule.
-CREATE FUNCTION {schema}.rule_set(
+CREATE OR REPLACE FUNCTION {schema}.rule_set(
     p_now timestamptz, p_hint bigint, p_call uuid, p_there uuid, p_id uuid, p_kind text, p_scope text, p_object text,
     p_reason text, p_author text, p_expires_at timestamptz, p_id_parts uuid[], p_topics text[], p_payloads text[],
     p_objects text[],
@@ -58,7 +58,7 @@ $body$;
 
 -- Lifts rules as they were last set by p_set_by, tells of it, and lets go what waited for them, however much that is. p_of are
 -- the objects that they are about, if they are. Answers which were lifted.
-CREATE FUNCTION {schema}.rules_lift(
+CREATE OR REPLACE FUNCTION {schema}.rules_lift(
     p_now timestamptz, p_hint bigint, p_kinds text[], p_scopes text[], p_set_by uuid[], p_of text[],
     p_id_parts uuid[], p_topics text[], p_payloads text[], p_objects text[],
     OUT o_lifted int[], OUT o_tail bigint
@@ -87,7 +87,7 @@ END
 $body$;
 
 -- A process says which version of the rules it obeys. Who is no member any more has nothing to say.
-CREATE FUNCTION {schema}.rules_report(p_member uuid, p_version bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.rules_report(p_member uuid, p_version bigint) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
     INSERT INTO {schema}.rule_reports AS r (member, version) VALUES (p_member, p_version)

@@ -1,6 +1,6 @@
 -- Keeps a schedule, or keeps it anew, if what is there is what the caller decided over. o_what is 'done', 'other' or 'full'. Whoever asks
 -- again because the answer was lost is told the same.
-CREATE FUNCTION {schema}.schedule_put(
+CREATE OR REPLACE FUNCTION {schema}.schedule_put(
     p_now timestamptz, p_call uuid, p_name text, p_definition text, p_managed_by text, p_version bigint,
     p_over timestamptz, p_watermark timestamptz, p_due timestamptz, p_max bigint,
     OUT o_what text, OUT o_version bigint, OUT o_held boolean, OUT o_created_at timestamptz, OUT o_updated_at timestamptz
@@ -43,7 +43,7 @@ $body$;
 
 -- A process says which schedules it declares, for p_lease microseconds. Those that somebody manages and that nobody declares at this time,
 -- or did until less than p_lease ago, are forgotten: o_removed. o_missing are those of its names under which nothing is kept.
-CREATE FUNCTION {schema}.schedules_declare(
+CREATE OR REPLACE FUNCTION {schema}.schedules_declare(
     p_now timestamptz, p_process uuid, p_names text[], p_lease bigint, OUT o_missing text[], OUT o_removed text[]
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
@@ -53,9 +53,23 @@ BEGIN
     -- One at a time: what one is about to declare another does not take for forgotten.
     PERFORM 1 FROM {schema}.schedules_state FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
-    DELETE FROM {schema}.schedule_declarations d WHERE d.process = p_process OR d.until <= v_now - p_lease * interval '1 microsecond';
-    INSERT INTO {schema}.schedule_declarations (process, name, until)
-    SELECT DISTINCT p_process, n.name, v_now + p_lease * interval '1 microsecond' FROM unnest(p_names) n(name);
+    INSERT INTO {schema}.schedule_declarers AS d (process, until) VALUES (p_process, v_now + p_lease * interval '1 microsecond')
+    ON CONFLICT (process) DO UPDATE SET until = excluded.until;
+    WITH lapsed AS (
+        DELETE FROM {schema}.schedule_declarers d WHERE d.until <= v_now - p_lease * interval '1 microsecond' RETURNING d.process
+    )
+    DELETE FROM {schema}.schedule_declarations d USING lapsed l WHERE d.process = l.process;
+    -- What it said before is there already: only what is new or gone is written. By sets, so that ten thousand names are no more than
+    -- that many looks.
+    DELETE FROM {schema}.schedule_declarations d USING (
+        SELECT x.name FROM {schema}.schedule_declarations x WHERE x.process = p_process
+        EXCEPT SELECT n.name COLLATE "C" FROM unnest(p_names) n(name)
+    ) g WHERE d.process = p_process AND d.name = g.name;
+    INSERT INTO {schema}.schedule_declarations (process, name)
+    SELECT p_process, g.name FROM (
+        SELECT n.name COLLATE "C" AS name FROM unnest(p_names) n(name)
+        EXCEPT SELECT x.name FROM {schema}.schedule_declarations x WHERE x.process = p_process
+    ) g;
     WITH gone AS (
         DELETE FROM {schema}.schedules s WHERE s.name = ANY (ARRAY(
             SELECT x.name FROM {schema}.schedules x

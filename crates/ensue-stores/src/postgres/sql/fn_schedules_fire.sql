@@ -5,7 +5,7 @@
 -- Locks come in the order of the others: the rules, schedules by name, lanes and keys, the log.
 --   p_from     from where each watermark moves; null if it stays, because somebody fires it by hand
 --   p_run_…    the runs: of which firing (from 1), and the place of its event or job among those that are sent, or why it is left out
-CREATE FUNCTION {schema}.schedules_fire(
+CREATE OR REPLACE FUNCTION {schema}.schedules_fire(
     p_now timestamptz, p_hint bigint, p_call uuid, p_lock bigint,
     p_names text[], p_versions bigint[], p_from timestamptz[], p_move_to timestamptz[], p_due timestamptz[],
     p_run_firings int[], p_run_occurrences timestamptz[], p_run_manual boolean[], p_run_events int[], p_run_jobs int[],

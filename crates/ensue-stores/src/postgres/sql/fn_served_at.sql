@@ -1,5 +1,5 @@
 -- When was a group last read or moved on? While somebody has a slot of it, at least at the end of their lease.
-CREATE FUNCTION {schema}.served_at(p_group bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION {schema}.served_at(p_group bigint) RETURNS timestamptz
 LANGUAGE sql STABLE
 AS $body$
     SELECT max(greatest(s.served_at, (SELECT m.lease_until FROM {schema}.members m WHERE m.id = s.owner)))

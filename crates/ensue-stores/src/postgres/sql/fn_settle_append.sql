@@ -1,7 +1,7 @@
 -- Appends some of the events of a settlement: those at the places p_picked of the arrays. The one place where
 -- settlements meet `append`: as callers with keys, so that each event is answered and a conflict leaves out its change
 -- alone.
-CREATE FUNCTION {schema}.settle_append(
+CREATE OR REPLACE FUNCTION {schema}.settle_append(
     p_now timestamptz, p_hint bigint, p_picked int[], p_changes int[],
     p_id_parts uuid[], p_topics text[], p_payloads text[], p_metadata text[], p_occurred_at timestamptz[], p_to uuid[],
     p_objects text[], p_keys text[], p_fingerprints bytea[], p_not_before timestamptz[],

@@ -1,6 +1,6 @@
 -- Records what became of deliveries; the last word on one is kept. p_groups tells where each change of a slot belongs; no
 -- group means that nothing of it is written.
-CREATE FUNCTION {schema}.settle_deliveries(
+CREATE OR REPLACE FUNCTION {schema}.settle_deliveries(
     p_groups bigint[], p_changes int[], p_seqs bigint[], p_objects text[], p_states text[], p_attempts bigint[],
     p_errors text[], p_started_at timestamptz[], p_finished_at timestamptz[]
 ) RETURNS void LANGUAGE sql VOLATILE

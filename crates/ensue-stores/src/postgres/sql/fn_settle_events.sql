@@ -5,7 +5,7 @@
 -- the first stored. If the server refuses an event of a wave, its changes are tried one by one, so that one's fault
 -- does not become the others' (H37). v_queue holds what is left to do: a wave by its number, a change alone by its
 -- number below zero.
-CREATE FUNCTION {schema}.settle_events(
+CREATE OR REPLACE FUNCTION {schema}.settle_events(
     p_now timestamptz, p_hint bigint, p_states text[], p_waves int[], p_changes int[],
     p_id_parts uuid[], p_topics text[], p_payloads text[], p_metadata text[], p_occurred_at timestamptz[], p_to uuid[],
     p_objects text[], p_keys text[], p_fingerprints bytea[], p_not_before timestamptz[],

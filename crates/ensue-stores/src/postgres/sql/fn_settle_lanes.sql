@@ -1,6 +1,6 @@
 -- Carries out changes of lanes, in their order: what was removed and written again is a new row. p_groups and p_slots
 -- tell where each change of a slot belongs; no group means that nothing of it is written. No position is a removal.
-CREATE FUNCTION {schema}.settle_lanes(
+CREATE OR REPLACE FUNCTION {schema}.settle_lanes(
     p_now timestamptz, p_groups bigint[], p_slots int[], p_changes int[], p_keys text[], p_positions bigint[],
     p_states text[], p_attempts bigint[], p_not_before timestamptz[], p_errors text[], p_redriven boolean[]
 ) RETURNS void LANGUAGE plpgsql VOLATILE

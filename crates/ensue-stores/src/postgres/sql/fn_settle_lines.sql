@@ -1,6 +1,6 @@
 -- Records what deliveries said, in order. p_groups tells where each change of a slot belongs; no group means that nothing
 -- of it is written.
-CREATE FUNCTION {schema}.settle_lines(
+CREATE OR REPLACE FUNCTION {schema}.settle_lines(
     p_groups bigint[], p_changes int[], p_seqs bigint[], p_attempts bigint[], p_at timestamptz[], p_levels text[],
     p_messages text[]
 ) RETURNS void LANGUAGE sql VOLATILE

@@ -4,7 +4,7 @@
 -- The rows of the slots are locked in order, so of two who want one, one gets it. Then those of the members who may lose
 -- something: who renews its lease at this moment either comes first, and keeps what it has, or afterwards, and hears of
 -- the loss with the same call. Otherwise it would believe in a lease on what is no longer its own.
-CREATE FUNCTION {schema}.slots_acquire(
+CREATE OR REPLACE FUNCTION {schema}.slots_acquire(
     p_now timestamptz, p_group text, p_member uuid, p_name text, p_kind text, p_lease bigint,
     p_slots int[], p_go_on bigint,
     OUT o_version bigint, OUT o_slots int[], OUT o_fences bigint[], OUT o_cursors bigint[], OUT o_vanished bigint[],

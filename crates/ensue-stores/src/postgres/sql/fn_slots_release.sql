@@ -1,5 +1,5 @@
 -- Gives slots of a group back, cleanly.
-CREATE FUNCTION {schema}.slots_release(p_now timestamptz, p_member uuid, p_group text, p_slots int[]) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.slots_release(p_now timestamptz, p_member uuid, p_group text, p_slots int[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

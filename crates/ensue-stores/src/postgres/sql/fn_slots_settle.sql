@@ -10,7 +10,7 @@
 --
 -- The slots are locked in order and before the log. Whoever takes one of them over waits, or has done so before: the
 -- fences are read after the lock.
-CREATE FUNCTION {schema}.slots_settle(
+CREATE OR REPLACE FUNCTION {schema}.slots_settle(
     p_now timestamptz, p_hint bigint, p_call uuid,
     p_groups text[], p_slots int[], p_members uuid[], p_fences bigint[], p_cursors bigint[], p_lost_from bigint[],
     p_lost_to bigint[], p_waves int[],

@@ -8,7 +8,7 @@
 -- What is found may be on this server alone: to end the lost session ends its wait for a synchronous standby too. So
 -- something is written, after it in the WAL: where commits wait for a standby, this one waits until the standby has both.
 -- It keeps the lock until then, and nobody else is told of the batch either.
-CREATE FUNCTION {schema}.stored(p_after bigint, p_since timestamptz, p_id_parts uuid[])
+CREATE OR REPLACE FUNCTION {schema}.stored(p_after bigint, p_since timestamptz, p_id_parts uuid[])
 RETURNS TABLE (o_id uuid, o_seq bigint, o_prev bigint) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $body$

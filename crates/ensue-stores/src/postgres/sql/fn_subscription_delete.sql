@@ -1,5 +1,5 @@
 -- Takes a subscription out of its group; was there one that had not expired?
-CREATE FUNCTION {schema}.subscription_delete(p_now timestamptz, p_group text, p_id uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION {schema}.subscription_delete(p_now timestamptz, p_group text, p_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE

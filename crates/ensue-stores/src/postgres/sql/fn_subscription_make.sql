@@ -3,7 +3,7 @@
 --
 -- The lock of the group's row lets one subscribe at a time: two at once give one row. Compared in full; the hash only
 -- finds what is to be compared.
-CREATE FUNCTION {schema}.subscription_make(
+CREATE OR REPLACE FUNCTION {schema}.subscription_make(
     p_now timestamptz, p_hint bigint, p_group text, p_id uuid,
     p_topic text, p_condition text, p_params text, p_params_identity text, p_expires_in bigint
 ) RETURNS SETOF {schema}.subscriptions LANGUAGE plpgsql VOLATILE

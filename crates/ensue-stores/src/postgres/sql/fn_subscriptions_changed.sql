@@ -1,7 +1,7 @@
 -- Notes a change of these subscriptions of a group, whose row the caller has locked, and how many more it has now: readers of the
 -- group need not read them all again. What is noted of the version that is {changes_kept} back goes: looked for as itself, so
 -- that rows which a held snapshot keeps from being cleaned up cost nothing.
-CREATE FUNCTION {schema}.subscriptions_changed(p_group bigint, p_more bigint, p_ids uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.subscriptions_changed(p_group bigint, p_more bigint, p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$

@@ -1,6 +1,6 @@
 -- Forgets up to p_limit expired subscriptions; answers how many. A group that somebody is changing is left to the next
 -- time. Of each group only those are looked at that expire within the time since it was served.
-CREATE FUNCTION {schema}.subscriptions_expire(p_now timestamptz, p_limit bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.subscriptions_expire(p_now timestamptz, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$

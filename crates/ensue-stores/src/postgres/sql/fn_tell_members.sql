@@ -1,5 +1,5 @@
 -- Tells members that something of theirs has changed: they hear of it when they renew their leases.
-CREATE FUNCTION {schema}.tell_members(p_members uuid[]) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.tell_members(p_members uuid[]) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
     PERFORM 1 FROM {schema}.members m WHERE m.id = ANY (p_members) ORDER BY m.id FOR UPDATE;

@@ -1,6 +1,6 @@
 -- Forgets the oldest events: at once for everybody, by moving the mark. Their rows go with their partition, later.
 -- Under the lock of the log, so that no event appended after it points to what is forgotten.
-CREATE FUNCTION {schema}.trim(
+CREATE OR REPLACE FUNCTION {schema}.trim(
     p_keep_from bigint, p_limit bigint, p_hint bigint, OUT o_first bigint, OUT o_last bigint
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off

@@ -23,7 +23,7 @@ CREATE TABLE {schema}.parked (
 CREATE INDEX parked_seq ON {schema}.parked (seq);
 CREATE INDEX parked_id ON {schema}.parked (id);
 
-CREATE FUNCTION {schema}.parked_passed() RETURNS trigger LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION {schema}.parked_passed() RETURNS trigger LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
     IF TG_OP = 'DELETE' THEN

@@ -47,7 +47,7 @@ CREATE INDEX schedule_declarations_name ON {schema}.schedule_declarations (name,
 
 -- Whether a rule holds a schedule is noted in its row, in the commit that changes the rule: so what is held is in no index that is
 -- looked at for what is due. Who puts or fires has the lock of the rules.
-CREATE FUNCTION {schema}.schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION {schema}.schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 DECLARE
     v_scope text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;

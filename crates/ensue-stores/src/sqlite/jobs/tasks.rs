@@ -14,17 +14,28 @@ use ensue_core::tasks::TaskQuery;
 use ensue_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+/// Where a task is in the order of the list, and its number.
+type Place = (i64, i64);
+
 pub(super) fn tasks(connection: &Connection, query: &TaskQuery, limit: usize) -> rusqlite::Result<Vec<Job>> {
-    let mut all = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     for handler in handlers(connection, query)? {
-        of_handler(connection, &handler, query, limit, &mut all)?;
+        of_handler(connection, &handler, query, limit, &mut places)?;
+        places.sort_unstable();
+        places.truncate(limit);
     }
-    all.sort_by_key(|job: &Job| (job.enqueued_at, job.id.number()));
-    all.truncate(limit);
-    let mut room = Room::of_a_page();
-    let fit = all.iter().take_while(|job| room.take(job.payload.as_str().len())).count();
-    all.truncate(fit);
-    Ok(all)
+    // Only what is in the list is read whole, and of that no more than a page has room for.
+    let mut whole =
+        connection.prepare_cached(concat!("SELECT ", job_columns!(), " FROM ensue_jobs WHERE number = ?1"))?;
+    let (mut found, mut room) = (Vec::with_capacity(places.len()), Room::of_a_page());
+    for (_, number) in places {
+        let job = whole.query_row([number], job_of)?;
+        if !room.take(job.payload.as_str().len()) {
+            break;
+        }
+        found.push(job);
+    }
+    Ok(found)
 }
 
 /// The handlers that there are tasks of: from one to the next, whatever many tasks each has.
@@ -48,21 +59,20 @@ fn of_handler(
     handler: &str,
     query: &TaskQuery,
     limit: usize,
-    found: &mut Vec<Job>,
+    found: &mut Vec<Place>,
 ) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM ensue_jobs INDEXED BY ensue_jobs_tasks WHERE substr(handler, 1, 5) = 'task.' AND handler = ?1
-          AND enqueued_at >= ?2 AND enqueued_at <= ?3 AND (enqueued_at, number) > (?4, ?5) ORDER BY enqueued_at, number"
-    ))?;
+    let mut statement = connection.prepare_cached(
+        "SELECT enqueued_at, number, state FROM ensue_jobs INDEXED BY ensue_jobs_tasks
+         WHERE substr(handler, 1, 5) = 'task.' AND handler = ?1
+         AND enqueued_at >= ?2 AND enqueued_at <= ?3 AND (enqueued_at, number) > (?4, ?5) ORDER BY enqueued_at, number",
+    )?;
     let (after, number) = query.after.map_or((i64::MIN, 0), |(at, number)| (at.as_microsecond(), place(number)));
     let from = query.from.as_microsecond().max(after);
     let mut rows = statement.query(params![handler, from, query.to.as_microsecond(), after, number])?;
     let mut taken = 0;
     while let Some(row) = rows.next()?.filter(|_| taken < limit) {
-        if query.states.is_empty() || query.states.contains(&state_of(row, 8)?) {
-            found.push(job_of(row)?);
+        if query.states.is_empty() || query.states.contains(&state_of(row, 2)?) {
+            found.push((row.get(0)?, row.get(1)?));
             taken += 1;
         }
     }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod groups;
+pub mod session;
+pub mod sql;
 pub mod wire;
 
 use ensue_conformance::postgres::{fresh_schema, shared_url};
@@ -38,6 +40,12 @@ impl Log {
         let (_, schema) = fresh_schema("engine");
         let url = format!("{database}?schema={schema}&application_name={schema}");
         Self { url, schema, admin: connect(database).await, holder: connect(database).await }
+    }
+
+    /// One that is there, by the name of its schema as SQL has it.
+    pub async fn in_schema(schema: String) -> Self {
+        let database = shared_url();
+        Self { url: String::new(), schema, admin: connect(&database).await, holder: connect(&database).await }
     }
 
     pub async fn open(&self) -> SharedStore {

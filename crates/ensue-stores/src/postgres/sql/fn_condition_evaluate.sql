@@ -1,0 +1,68 @@
+-- Which subscriptions that share a condition want which of these events?
+--
+-- Runs as a role without rights on anything (fn_grants.sql), in UTC, on nothing but what it is handed: a condition that should not have been let in finds
+-- nothing it could do. `p_sql` comes from condition_sql, never from a caller; null is always true.
+--
+-- One statement for all of them. If that fails, event by event, and where that fails, subscription by subscription: what has no answer is told
+-- with its subscription, the others get the event (H24). Topics are looked at again there, before the condition, as an AND has no order.
+-- Nothing catches a statement_timeout: it ends the whole call.
+CREATE OR REPLACE FUNCTION {schema}.condition_evaluate(
+    p_sql text, p_events {schema}.condition_event[], p_subscriptions {schema}.condition_subscription[],
+    OUT o_seqs bigint[], OUT o_ids uuid[], OUT o_failed_seqs bigint[], OUT o_failed_ids uuid[], OUT o_failed_with text[]
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET extra_float_digits = 1 SET jit = off
+SET standard_conforming_strings = on SET enable_hashjoin = on SET enable_nestloop = on
+AS $body$
+DECLARE
+    v_from text := 'SELECT array_agg(e.seq), array_agg(s.id) FROM unnest($1) e CROSS JOIN unnest($2) s WHERE ';
+    v_topic text := '(s.topic IS NULL OR e.topic = s.topic OR starts_with(e.topic, s.topic || ''.''))';
+    v_sql text := '(' || coalesce(p_sql, 'true') || ')';
+    v_seqs bigint[];
+    v_ids uuid[];
+BEGIN
+    BEGIN
+        EXECUTE v_from || v_topic || ' AND ' || v_sql INTO o_seqs, o_ids USING p_events, p_subscriptions;
+        RETURN;
+    EXCEPTION WHEN OTHERS THEN
+        o_seqs := '{}';
+        o_ids := '{}';
+    END;
+    v_sql := 'CASE WHEN ' || v_topic || ' THEN ' || v_sql || ' END';
+    FOR i IN 1..cardinality(p_events) LOOP
+        BEGIN
+            EXECUTE v_from || v_sql INTO v_seqs, v_ids USING p_events[i:i], p_subscriptions;
+            o_seqs := o_seqs || v_seqs;
+            o_ids := o_ids || v_ids;
+        EXCEPTION WHEN OTHERS THEN
+            FOR j IN 1..cardinality(p_subscriptions) LOOP
+                BEGIN
+                    EXECUTE v_from || v_sql INTO v_seqs, v_ids USING p_events[i:i], p_subscriptions[j:j];
+                    o_seqs := o_seqs || v_seqs;
+                    o_ids := o_ids || v_ids;
+                EXCEPTION WHEN OTHERS THEN
+                    o_failed_seqs := o_failed_seqs || p_events[i].seq;
+                    o_failed_ids := o_failed_ids || p_subscriptions[j].id;
+                    o_failed_with := o_failed_with || left(sqlerrm, 500);
+                END;
+            END LOOP;
+        END;
+    END LOOP;
+END
+$body$;
+
+-- Does Postgres understand the condition, and is it a boolean? An error that says what is wrong, or nothing. There is no event to try it on: what
+-- fails on some events only is let in.
+CREATE OR REPLACE FUNCTION {schema}.condition_try(p_sql text) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET jit = off SET standard_conforming_strings = on
+AS $body$
+DECLARE
+    v_events {schema}.condition_event[] := '{}';
+    v_subscriptions {schema}.condition_subscription[] := '{}';
+BEGIN
+    EXECUTE 'SELECT FROM unnest($1) e CROSS JOIN unnest($2) s WHERE (' || p_sql || ')' USING v_events, v_subscriptions;
+EXCEPTION
+    WHEN OTHERS THEN
+        RAISE EXCEPTION 'conditions_sql is refused: %', sqlerrm
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'docs/conditions.md has the language, with examples.';
+END
+$body$;

@@ -1,0 +1,14 @@
+-- When was this id made? To the millisecond.
+CREATE OR REPLACE FUNCTION {schema}.id_time(p_id uuid) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $body$
+    SELECT to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$body$;
+
+-- A new id: a UUIDv7 of now.
+CREATE OR REPLACE FUNCTION {schema}.new_id() RETURNS uuid
+LANGUAGE sql VOLATILE
+AS $body$
+    SELECT (lpad(to_hex(trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
+        || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid
+$body$;

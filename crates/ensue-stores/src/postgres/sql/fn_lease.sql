@@ -1,0 +1,37 @@
+-- What a reader holds in its hand, the same text as over HTTP (ensue/src/groups/lease.rs): a form, who reads, under which fence, where it goes on, how far
+-- it was led, and what retention had taken. All numbers are 16 hexadecimal digits.
+CREATE OR REPLACE FUNCTION {schema}.lease_text(
+    p_member uuid, p_fence bigint, p_at bigint, p_given_to bigint, p_lost_from bigint, p_lost_to bigint
+) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $body$
+    SELECT '01' || replace(p_member::text, '-', '') || lpad(to_hex(p_fence), 16, '0') || lpad(to_hex(p_at), 16, '0')
+        || lpad(to_hex(p_given_to), 16, '0') || lpad(to_hex(coalesce(p_lost_from, 0)), 16, '0') || lpad(to_hex(coalesce(p_lost_to, 0)), 16, '0')
+$body$;
+
+-- And back. Which lease it is says the text, whether it still holds only the store.
+CREATE OR REPLACE FUNCTION {schema}.lease_parts(
+    p_lease text, OUT o_member uuid, OUT o_fence bigint, OUT o_at bigint, OUT o_given_to bigint, OUT o_lost_from bigint, OUT o_lost_to bigint
+) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $body$
+BEGIN
+    IF p_lease !~ '^01[0-9a-f]{32}([0-7][0-9a-f]{15}){5}$' THEN
+        RAISE EXCEPTION 'the lease is not one that read_next_events answered; send it as it was, or read again without it'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    o_member := substr(p_lease, 3, 32)::uuid;
+    o_fence := ('x' || substr(p_lease, 35, 16))::bit(64)::bigint;
+    o_at := ('x' || substr(p_lease, 51, 16))::bit(64)::bigint;
+    o_given_to := ('x' || substr(p_lease, 67, 16))::bit(64)::bigint;
+    o_lost_from := nullif(('x' || substr(p_lease, 83, 16))::bit(64)::bigint, 0);
+    o_lost_to := nullif(('x' || substr(p_lease, 99, 16))::bit(64)::bigint, 0);
+END
+$body$;
+
+-- Nothing was changed, because the lease does not hold.
+CREATE OR REPLACE FUNCTION {schema}.lease_lost(p_gid text) RETURNS void LANGUAGE plpgsql IMMUTABLE
+AS $body$
+BEGIN
+    RAISE EXCEPTION 'the lease on the group % is lost: it has run out, or the group was taken or moved; nothing was changed', quote_literal(p_gid)
+        USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Read again without it: what was not committed comes again.';
+END
+$body$;

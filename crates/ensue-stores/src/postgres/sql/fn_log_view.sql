@@ -1,0 +1,11 @@
+-- The log as it is published, to be read with SQL: `events` is how it is stored, with half an id and without what goes without saying.
+CREATE OR REPLACE VIEW {schema}.log AS
+SELECT e.seq, e.prev, {schema}.event_id(e.id_part, e.recorded_at) AS id, e.topic, e.object, e.payload, coalesce(e.metadata, '{}') AS metadata,
+    coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription
+FROM {schema}.events e WHERE e.seq > (SELECT s.trimmed_to FROM {schema}.log_state s);
+
+-- What groups want, and whose conditions have failed on events for readers over SQL: how often, and on which last.
+CREATE OR REPLACE VIEW {schema}.group_subscriptions AS
+SELECT g.name AS group_id, u.id, u.topic, u.condition, u.params::jsonb AS params, u.expires_in * interval '1 microsecond' AS expiry, u.created_at,
+    u.failures, u.failed_seq, u.failed_at, u.failed_with
+FROM {schema}.groups g JOIN {schema}.subscriptions u ON u.group_id = g.id;

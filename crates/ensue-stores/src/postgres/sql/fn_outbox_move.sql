@@ -1,0 +1,133 @@
+-- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked.
+CREATE OR REPLACE FUNCTION {schema}.outbox_waits() RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
+    -- From before the looks: what they see more than this is seen again the next time.
+    v_seen pg_snapshot := pg_current_snapshot();
+BEGIN
+    IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
+        OR (cardinality(v_under_way) > 0 AND EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way)))
+    THEN
+        RETURN true;
+    END IF;
+    PERFORM set_config('{drained}', v_seen::text, false);
+    RETURN false;
+END
+$body$;
+
+-- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log.
+--
+-- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
+-- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
+-- rows instead takes longer with every row that was ever moved, for as long as somebody holds a snapshot (25 ms beside
+-- 0.2). The memory is a setting of the session: it goes back with the transaction if this one fails, and a session without it looks at everything.
+-- Whoever sets it to something else fools this session alone: others move what it leaves.
+--
+-- No more than p_limit events and p_bytes_max bytes at once, but always one event; o_more says that some are left.
+--
+-- Under a key that the log knows by now, published meanwhile by somebody who was not in a transaction: the same event is not
+-- appended again, another one is, without its key, because who sent it was told that it is published.
+--
+-- An id tells when it was made, and `find_seq` looks near that time: where the log recorded it much later, the way from id to seq is kept,
+-- as for delayed events.
+CREATE OR REPLACE FUNCTION {schema}.outbox_move(
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_more boolean
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $body$
+DECLARE
+    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
+    -- From before the looks: what they see more than this is seen again the next time.
+    v_seen pg_snapshot := pg_current_snapshot();
+    v_tail bigint;
+    v_recorded_at timestamptz;
+    v_trimmed_to bigint;
+    v_taken bigint;
+BEGIN
+    o_count := 0;
+    o_more := false;
+    IF NOT {schema}.outbox_waits() THEN
+        RETURN;
+    END IF;
+    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
+    INTO v_tail, v_recorded_at, v_trimmed_to
+    FROM {schema}.log_tail(p_hint) t;
+
+    WITH candidates AS (
+        SELECT c.place, row_number() OVER so_far AS nth, sum(c.bytes) OVER so_far AS bytes
+        FROM (
+            SELECT n.place, n.number, n.bytes FROM (
+                SELECT o.ctid AS place, o.number, pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0) AS bytes
+                FROM {schema}.outbox o WHERE o.xid >= v_from
+                UNION ALL
+                SELECT o.ctid, o.number, pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)
+                FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
+            ) n ORDER BY n.number LIMIT p_limit + 1
+        ) c
+        WINDOW so_far AS (ORDER BY c.number ROWS UNBOUNDED PRECEDING)
+    ), taken AS (
+        DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (ARRAY(
+            SELECT c.place FROM candidates c WHERE c.nth = 1 OR (c.nth <= p_limit AND c.bytes <= p_bytes_max)))
+        RETURNING o.*
+    ), looked_up AS (
+        SELECT t.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = t.fingerprint AS is_same
+        FROM taken t LEFT JOIN LATERAL (
+            SELECT known.* FROM {schema}.keys known
+            WHERE known.key = t.key AND known.recorded_at > v_recorded_at - interval '{key_window}' LIMIT 1
+        ) k ON true
+    ), sorted AS (
+        SELECT l.*, NOT coalesce(l.is_same, false) AS is_new,
+            NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= v_recorded_at) AS is_logged
+        FROM looked_up l
+    ), numbered AS MATERIALIZED (
+        SELECT s.*, CASE WHEN s.is_logged THEN
+            v_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
+        FROM sorted s
+    ), chained AS MATERIALIZED (
+        SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
+            lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
+            (SELECT e.seq FROM {schema}.events e
+             WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
+                AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
+        FROM numbered n WHERE n.is_logged
+    ), logged AS (
+        INSERT INTO {schema}.events
+            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
+        SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
+        FROM chained c ORDER BY c.seq
+    ), delayed AS (
+        INSERT INTO {schema}.delayed
+            (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
+        SELECT n.not_before, n.occurred_at, n.id, n.to_subscription, n.topic, n.object, n.payload, n.metadata,
+            CASE WHEN NOT n.is_known THEN n.key END
+        FROM numbered n WHERE n.is_new AND NOT n.is_logged ORDER BY n.number
+    ), found_by_id AS (
+        INSERT INTO {schema}.delayed (seq, not_before, occurred_at, id)
+        SELECT coalesce(n.seq, n.known_at), v_recorded_at, n.occurred_at, n.id
+        FROM numbered n
+        WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
+            v_recorded_at - {schema}.id_time(n.id) NOT BETWEEN interval '0' AND interval '{id_lag}')
+    ), keyed AS (
+        INSERT INTO {schema}.keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
+        SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, v_recorded_at
+        FROM numbered n LEFT JOIN chained c ON c.number = n.number
+        WHERE n.key IS NOT NULL AND NOT n.is_known
+        ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
+            seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
+    )
+    SELECT count(*) FILTER (WHERE n.is_logged), count(*), (SELECT count(*) FROM candidates)
+    INTO o_count, v_taken, v_tail
+    FROM numbered n;
+    o_more := v_tail > v_taken;
+    IF NOT o_more THEN
+        PERFORM set_config('{drained}', v_seen::text, false);
+    END IF;
+END
+$body$;

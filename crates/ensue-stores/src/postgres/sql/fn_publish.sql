@@ -1,0 +1,214 @@
+-- Publishes in the caller's transaction: a row in the outbox, which is in the log soon after the commit, or gone with the rollback.
+--
+-- Publish after you have locked what the event is about (the UPDATE of its row is enough): two transactions about one thing are then
+-- in the log in the order in which they had it.
+
+-- Is this event one that every engine can store? An error that names the field, or nothing. The same rules as over HTTP.
+CREATE OR REPLACE FUNCTION {schema}.check_event(
+    p_topic text, p_payload jsonb, p_object text, p_metadata jsonb, p_key text, p_occurred_at timestamptz, p_not_before timestamptz
+) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_fault text;
+    v_bytes bigint;
+BEGIN
+    v_fault := coalesce(
+        'topic ' || {schema}.dotted_fault(p_topic, 'order.paid'),
+        CASE WHEN p_topic = '{reserved}' OR starts_with(p_topic, '{reserved}.')
+            THEN 'topic is under `{reserved}`, which only Ensue itself publishes under; choose another first segment' END,
+        'object ' || {schema}.plain_fault(p_object, {object_bytes_max}),
+        'key ' || {schema}.plain_fault(p_key, {key_bytes_max}),
+        CASE WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}''' END,
+        CASE WHEN jsonb_typeof(p_metadata) <> 'object' THEN 'metadata must be a JSON object, such as {"trace":"abc"}' END,
+        'occurred_at ' || {schema}.time_fault(p_occurred_at),
+        'not_before ' || {schema}.time_fault(p_not_before));
+    IF v_fault IS NULL AND pg_column_size(p_payload) + coalesce(pg_column_size(p_metadata), 0) > {event_bytes_near} THEN
+        v_bytes := octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0);
+        IF v_bytes > {event_bytes_max} THEN
+            v_fault := format('payload has %s bytes together with metadata; at most {event_bytes_max} are allowed: store the content elsewhere and send a reference', v_bytes);
+        END IF;
+    END IF;
+    PERFORM {schema}.refuse(v_fault);
+END
+$body$;
+
+-- Lets a drain that sleeps know that there is something, when the caller commits. Who finds it awake pays nothing: to NOTIFY
+-- locks the whole database for the length of a commit. A drain that would sleep must have this lock alone, so that it does not fall asleep
+-- beside somebody who was counting on it (postgres/bell.rs). `SET ensue.wake_up = off` leaves it out: then a look a second finds it.
+CREATE OR REPLACE FUNCTION {schema}.outbox_ring() RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    IF current_setting('ensue.wake_up', true) IS DISTINCT FROM 'off' AND NOT pg_try_advisory_xact_lock_shared({lock_asleep}) THEN
+        PERFORM pg_notify('{bell}', '');
+    END IF;
+END
+$body$;
+
+-- One event; answers its id. The same `key` with the same content is the same event: the id of the first. With another content it is an error.
+CREATE OR REPLACE FUNCTION {schema}.publish(
+    topic text, payload jsonb DEFAULT '{}', object text DEFAULT NULL, metadata jsonb DEFAULT NULL,
+    not_before timestamptz DEFAULT NULL, key text DEFAULT NULL, subscription_id uuid DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $body$
+#variable_conflict use_variable
+DECLARE
+    v_id uuid := {schema}.new_id();
+BEGIN
+    PERFORM {schema}.check_event(topic, payload, object, metadata, key, NULL, not_before);
+    IF key IS NULL THEN
+        INSERT INTO {schema}.outbox (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
+        VALUES (clock_timestamp(), not_before, v_id, subscription_id, topic, object, payload, nullif(metadata, '{}'));
+    ELSE
+        v_id := {schema}.outbox_keyed(v_id, clock_timestamp(), not_before, subscription_id, topic, object, payload, metadata, key,
+            {schema}.event_fingerprint(topic, object, payload, metadata, NULL, not_before, subscription_id));
+    END IF;
+    PERFORM {schema}.outbox_ring();
+    RETURN v_id;
+END
+$body$;
+
+-- What tells whether two publishes under one key are the same. Not the same digest as over HTTP, which is of the text as it was
+-- sent: a key that was used from SQL is to be used from SQL.
+CREATE OR REPLACE FUNCTION {schema}.event_fingerprint(
+    p_topic text, p_object text, p_payload jsonb, p_metadata jsonb, p_occurred_at timestamptz, p_not_before timestamptz, p_to uuid
+) RETURNS bytea LANGUAGE sql STABLE
+AS $body$
+    SELECT sha256(convert_to(jsonb_build_array('sql', p_topic, p_object, p_payload, coalesce(p_metadata, '{}'), extract(epoch FROM p_occurred_at),
+        extract(epoch FROM p_not_before), p_to)::text, 'UTF8'))
+$body$;
+
+-- An event with a key: the id of the first under this key, if it is the same. Who is in another transaction with the same key at the same
+-- time is waited for. What the log knows is looked at after the row is written, so that it cannot be moved in between unseen.
+CREATE OR REPLACE FUNCTION {schema}.outbox_keyed(
+    p_id uuid, p_occurred_at timestamptz, p_not_before timestamptz, p_to uuid, p_topic text, p_object text, p_payload jsonb,
+    p_metadata jsonb, p_key text, p_fingerprint bytea
+) RETURNS uuid LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $body$
+DECLARE
+    v_id uuid;
+    v_fingerprint bytea;
+    v_written boolean;
+BEGIN
+    LOOP
+        INSERT INTO {schema}.outbox
+            (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata, key, fingerprint)
+        VALUES (p_occurred_at, p_not_before, p_id, p_to, p_topic, p_object, p_payload, nullif(p_metadata, '{}'), p_key, p_fingerprint)
+        ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING;
+        v_written := FOUND;
+        SELECT {schema}.event_id(k.id_part, k.recorded_at), k.fingerprint INTO v_id, v_fingerprint FROM {schema}.keys k
+        WHERE k.key = p_key AND k.recorded_at > clock_timestamp() - interval '{key_window}';
+        IF v_id IS NOT NULL AND v_written THEN
+            DELETE FROM {schema}.outbox o WHERE o.key = p_key;
+        ELSIF v_id IS NULL AND v_written THEN
+            RETURN p_id;
+        ELSIF v_id IS NULL THEN
+            SELECT o.id, o.fingerprint INTO v_id, v_fingerprint FROM {schema}.outbox o WHERE o.key = p_key;
+        END IF;
+        IF v_id IS NULL THEN
+            -- It was moved between the two looks, or, in a transaction with a snapshot of its own, is not to be seen.
+            IF current_setting('transaction_isolation') <> 'read committed' THEN
+                RAISE EXCEPTION 'the key % was used by a transaction that this one cannot see', quote_literal(p_key)
+                    USING ERRCODE = 'serialization_failure', HINT = 'Begin the transaction again.';
+            END IF;
+            CONTINUE;
+        END IF;
+        IF v_fingerprint <> p_fingerprint THEN
+            RAISE EXCEPTION 'the key % was used for another event (%)', quote_literal(p_key), v_id
+                USING ERRCODE = 'unique_violation', HINT = 'Send the same event again, or choose another key.';
+        END IF;
+        RETURN v_id;
+    END LOOP;
+END
+$body$;
+
+-- Many events in one statement: an array of objects with the fields of POST /v1/events. Answers their ids, in their order.
+CREATE OR REPLACE FUNCTION {schema}.publish_many(events jsonb) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_field text;
+    v_event record;
+    v_id uuid;
+    v_ids uuid[];
+BEGIN
+    IF jsonb_typeof(publish_many.events) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'events must be a JSON array of objects, such as [{"topic":"order.paid","payload":{}}]'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF EXISTS (SELECT 1 FROM jsonb_array_elements(publish_many.events) e(value) WHERE jsonb_typeof(e.value) <> 'object') THEN
+        RAISE EXCEPTION 'each of the events must be a JSON object, such as {"topic":"order.paid","payload":{}}'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT f.name INTO v_field
+    FROM jsonb_array_elements(publish_many.events) e(value), jsonb_object_keys(e.value) f(name)
+    WHERE f.name NOT IN ('topic', 'object', 'payload', 'metadata', 'occurred_at', 'not_before', 'key', 'to') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'an event has no field %; there are topic, object, payload, metadata, occurred_at, not_before, key and to',
+            quote_literal(v_field) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT jsonb_path_exists(publish_many.events, '$[*].key ? (@ != null)') THEN
+        WITH sent AS MATERIALIZED (
+            SELECT e.n, e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
+                nullif(e.value -> 'metadata', 'null') AS metadata, (e.value ->> 'occurred_at')::timestamptz AS occurred_at,
+                (e.value ->> 'not_before')::timestamptz AS not_before, (e.value ->> 'to')::uuid AS to_subscription, {schema}.new_id() AS id
+            FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n)
+        ), checked AS MATERIALIZED (
+            SELECT s.*, {schema}.check_event(s.topic, s.payload, s.object, s.metadata, NULL, s.occurred_at, s.not_before) AS fit FROM sent s
+        ), stored AS (
+            INSERT INTO {schema}.outbox (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
+            SELECT coalesce(c.occurred_at, clock_timestamp()), c.not_before, c.id, c.to_subscription, c.topic, c.object, c.payload,
+                nullif(c.metadata, '{}')
+            FROM checked c WHERE c.fit IS NOT NULL ORDER BY c.n
+        )
+        SELECT array_agg(c.id ORDER BY c.n) INTO v_ids FROM checked c;
+        RETURN QUERY SELECT unnest(v_ids);
+    ELSE
+        FOR v_event IN
+            SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
+                nullif(e.value -> 'metadata', 'null') AS metadata, (e.value ->> 'occurred_at')::timestamptz AS occurred_at,
+                (e.value ->> 'not_before')::timestamptz AS not_before, (e.value ->> 'to')::uuid AS to_subscription, e.value ->> 'key' AS key
+            FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n) ORDER BY e.n
+        LOOP
+            PERFORM {schema}.check_event(v_event.topic, v_event.payload, v_event.object, v_event.metadata, v_event.key, v_event.occurred_at,
+                v_event.not_before);
+            IF v_event.key IS NULL THEN
+                INSERT INTO {schema}.outbox (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
+                VALUES (coalesce(v_event.occurred_at, clock_timestamp()), v_event.not_before, {schema}.new_id(), v_event.to_subscription,
+                    v_event.topic, v_event.object, v_event.payload, nullif(v_event.metadata, '{}'))
+                RETURNING outbox.id INTO v_id;
+                RETURN NEXT v_id;
+            ELSE
+                RETURN NEXT {schema}.outbox_keyed({schema}.new_id(), coalesce(v_event.occurred_at, clock_timestamp()), v_event.not_before,
+                    v_event.to_subscription, v_event.topic, v_event.object, v_event.payload, v_event.metadata, v_event.key,
+                    {schema}.event_fingerprint(v_event.topic, v_event.object, v_event.payload, v_event.metadata, v_event.occurred_at,
+                        v_event.not_before, v_event.to_subscription));
+            END IF;
+        END LOOP;
+    END IF;
+    PERFORM {schema}.outbox_ring();
+END
+$body$;
+
+-- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many; for those who run no
+-- node. Call it in a transaction of its own: others who append wait for its end.
+CREATE OR REPLACE FUNCTION {schema}.poll_for_events(chunk_size bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_moved bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'poll_for_events needs a transaction that is read committed, this one is %', current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED';
+    END IF;
+    chunk_size := coalesce(chunk_size, {schema}.setting('poll_chunk_size', '1000')::bigint);
+    IF chunk_size < 1 THEN
+        RAISE EXCEPTION 'chunk_size must be at least 1' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
+    RETURN v_moved;
+END
+$body$;

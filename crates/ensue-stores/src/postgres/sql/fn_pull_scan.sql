@@ -1,0 +1,155 @@
+-- Which events of the log are for a group, after this place? The same as ensue/src/groups/scan.rs, with conditions evaluated by Postgres.
+--
+-- Looks at pages until there are p_limit events, the log ends, 10,000 places or a quarter of a second are behind; at one page at least. o_at: everything
+-- up to here was looked at. o_seqs and o_ids are pairs: an event and a subscription that wants it. o_failed_*: whose condition failed on which.
+--
+-- A page is always read before the version of the group: whoever subscribed before an event was published is among those it is matched with.
+-- It is cut by ORDER BY before LIMIT, wherever its rows lie (H3), at 4 MiB, and at so many events that a statement evaluates about 100,000
+-- pairs at most. The `id` of an event is half of it, as it is stored, unless a condition looks at it: to put it together takes longer than all the rest.
+CREATE OR REPLACE FUNCTION {schema}.pull_scan(
+    p_group bigint, p_gid text, p_after bigint, p_limit int,
+    OUT o_at bigint, OUT o_events {schema}.condition_event[], OUT o_seqs bigint[], OUT o_ids uuid[],
+    OUT o_failed_seqs bigint[], OUT o_failed_ids uuid[], OUT o_failed_with text[], OUT o_lost_from bigint, OUT o_lost_to bigint
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $body$
+DECLARE
+    v_began timestamptz := clock_timestamp();
+    v_trimmed_to bigint;
+    v_version bigint;
+    v_known bigint; -- the version whose subscriptions are at hand
+    v_subscriptions {schema}.condition_subscription[]; -- by condition
+    v_conditions text[]; -- each of them once: it is that of the subscriptions from v_first on, so many as v_count says
+    v_first int[];
+    v_count int[];
+    v_sql text[];
+    v_fault text[]; -- why there is no SQL for one
+    v_page {schema}.condition_event[];
+    v_rows int; -- how many events are looked at next: more each time
+    v_reads_ids boolean;
+    v_room bigint := 4194304;
+    v_bytes bigint;
+    v_wanted bigint[];
+    v_end bigint;
+    v_found record;
+    v_seqs bigint[];
+    v_ids uuid[];
+    v_failed_seqs bigint[];
+    v_failed_ids uuid[];
+    v_failed_with text[];
+BEGIN
+    o_at := p_after;
+    o_events := '{}';
+    o_seqs := '{}';
+    o_ids := '{}';
+    o_failed_seqs := '{}';
+    o_failed_ids := '{}';
+    o_failed_with := '{}';
+    SELECT least(greatest(20, least(p_limit, 500)), greatest(1, 100000 / greatest(1, g.subscriptions))) INTO v_rows
+    FROM {schema}.groups g WHERE g.id = p_group;
+    LOOP
+        SELECT s.trimmed_to INTO v_trimmed_to FROM {schema}.log_state s;
+        SELECT array_agg(ROW(p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, coalesce(p.metadata, '{}'),
+                coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription)::{schema}.condition_event ORDER BY p.seq)
+        INTO v_page
+        FROM (
+            SELECT e.*, coalesce(sum({bytes_of_e}) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
+            FROM (
+                SELECT * FROM {schema}.events log WHERE log.seq > o_at AND log.seq > v_trimmed_to ORDER BY log.seq LIMIT v_rows
+            ) e
+        ) p WHERE p.size_before <= 4194304;
+        -- What was trimmed before it could be read, or while this was reading.
+        SELECT greatest(v_trimmed_to, s.trimmed_to) INTO v_trimmed_to FROM {schema}.log_state s;
+        IF v_trimmed_to > o_at THEN
+            o_lost_from := coalesce(o_lost_from, o_at + 1);
+            o_lost_to := v_trimmed_to;
+            o_at := v_trimmed_to;
+            v_page := ARRAY(SELECT e FROM unnest(v_page) e WHERE e.seq > o_at ORDER BY e.seq);
+        END IF;
+        EXIT WHEN coalesce(cardinality(v_page), 0) = 0;
+
+        SELECT g.version INTO v_version FROM {schema}.groups g WHERE g.id = p_group;
+        IF v_version IS DISTINCT FROM v_known THEN
+            SELECT array_agg(ROW(u.id, p_gid, u.params::jsonb, u.topic, u.condition)::{schema}.condition_subscription ORDER BY u.condition, u.id)
+            INTO v_subscriptions
+            FROM {schema}.subscriptions u,
+                (SELECT {schema}.served_at(p_group) AS served_at, clock_timestamp() AS now OFFSET 0) t
+            WHERE u.group_id = p_group
+                AND (u.expires_in IS NULL OR u.expires_in >= {schema}.elapsed(greatest(u.touched_at, t.served_at), t.now));
+            SELECT array_agg(c.condition ORDER BY c.first), array_agg(c.first ORDER BY c.first), array_agg(c.count ORDER BY c.first)
+            INTO v_conditions, v_first, v_count
+            FROM (
+                SELECT u.condition, min(u.n)::int AS first, count(*)::int AS count
+                FROM unnest(v_subscriptions) WITH ORDINALITY u(id, group_id, params, topic, condition, n) GROUP BY u.condition
+            ) c;
+            v_sql := '{}';
+            v_fault := '{}';
+            -- One that came over HTTP was never seen by condition_sql. What that refuses gets nothing, and its subscriptions are told.
+            FOR i IN 1..coalesce(cardinality(v_conditions), 0) LOOP
+                BEGIN
+                    v_sql[i] := {schema}.condition_sql(v_conditions[i]);
+                    v_fault[i] := NULL;
+                EXCEPTION WHEN invalid_parameter_value THEN
+                    v_sql[i] := NULL;
+                    v_fault[i] := sqlerrm;
+                END;
+            END LOOP;
+            v_known := v_version;
+            v_reads_ids := coalesce(array_to_string(v_conditions, ' ') ~* '\mid\M', false);
+        END IF;
+        IF v_reads_ids THEN
+            v_page := ARRAY(
+                SELECT ROW(e.seq, e.prev, {schema}.event_id(e.id, e.recorded_at), e.topic, e.object, e.payload, e.metadata, e.occurred_at,
+                    e.recorded_at, e.to_subscription)::{schema}.condition_event
+                FROM unnest(v_page) e ORDER BY e.seq);
+        END IF;
+
+        -- What is sent to one subscription is for that one alone, whatever its condition.
+        SELECT coalesce(array_agg(e.seq), '{}'), coalesce(array_agg(s.id), '{}') INTO v_seqs, v_ids
+        FROM unnest(v_page) e JOIN unnest(v_subscriptions) s ON s.id = e.to_subscription;
+        v_failed_seqs := '{}';
+        v_failed_ids := '{}';
+        v_failed_with := '{}';
+        FOR i IN 1..coalesce(cardinality(v_conditions), 0) LOOP
+            IF v_fault[i] IS NOT NULL THEN
+                v_failed_seqs := v_failed_seqs || array_fill(v_page[1].seq, ARRAY[v_count[i]]);
+                v_failed_ids := v_failed_ids || ARRAY(SELECT s.id FROM unnest(v_subscriptions[v_first[i]:v_first[i] + v_count[i] - 1]) s);
+                v_failed_with := v_failed_with || array_fill(v_fault[i], ARRAY[v_count[i]]);
+                CONTINUE;
+            END IF;
+            SELECT * INTO v_found FROM {schema}.condition_evaluate(v_sql[i],
+                ARRAY(SELECT e FROM unnest(v_page) e WHERE e.to_subscription IS NULL ORDER BY e.seq),
+                v_subscriptions[v_first[i]:v_first[i] + v_count[i] - 1]);
+            v_seqs := v_seqs || v_found.o_seqs;
+            v_ids := v_ids || v_found.o_ids;
+            v_failed_seqs := v_failed_seqs || v_found.o_failed_seqs;
+            v_failed_ids := v_failed_ids || v_found.o_failed_ids;
+            v_failed_with := v_failed_with || v_found.o_failed_with;
+        END LOOP;
+
+        -- No more than is asked for, or than fits; but one at least.
+        v_wanted := ARRAY(SELECT DISTINCT w FROM unnest(v_seqs) w ORDER BY w);
+        v_end := v_page[cardinality(v_page)].seq;
+        IF cardinality(o_events) + cardinality(v_wanted) >= p_limit THEN
+            v_end := v_wanted[p_limit - cardinality(o_events)];
+        END IF;
+        SELECT least(v_end, min(w.seq) - 1) INTO v_end
+        FROM (
+            SELECT e.seq, sum({bytes_of_e}) OVER (ORDER BY e.seq) AS bytes, row_number() OVER (ORDER BY e.seq) AS n
+            FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted)
+        ) w WHERE w.bytes > v_room AND (w.n > 1 OR cardinality(o_events) > 0);
+        SELECT coalesce(sum({bytes_of_e}), 0) INTO v_bytes FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted) AND e.seq <= v_end;
+        v_room := v_room - v_bytes;
+        o_events := o_events || ARRAY(SELECT e FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted) AND e.seq <= v_end ORDER BY e.seq);
+        o_seqs := o_seqs || v_seqs;
+        o_ids := o_ids || v_ids;
+        o_failed_seqs := o_failed_seqs || v_failed_seqs;
+        o_failed_ids := o_failed_ids || v_failed_ids;
+        o_failed_with := o_failed_with || v_failed_with;
+        o_at := v_end;
+        EXIT WHEN cardinality(o_events) >= p_limit OR v_end < v_page[cardinality(v_page)].seq
+            OR o_at >= p_after + 10000 OR clock_timestamp() >= v_began + interval '250 milliseconds';
+        v_rows := greatest(1, least(500, v_rows * 2, 100000 / greatest(1, cardinality(v_subscriptions))));
+    END LOOP;
+END
+$body$;

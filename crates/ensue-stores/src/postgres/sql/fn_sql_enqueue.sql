@@ -1,0 +1,112 @@
+-- Sends a job in the caller's transaction, and answers its id. While a job of the handler with this key is live, it answers that one's.
+--
+-- No lock is taken that anybody else waits for, however long the transaction takes, but by who sends the same key. So a job with an object does not take
+-- its place in its lane here, for which it would have to lock the lane and the rules: it is written as one whose time comes at once (`not_before` is
+-- `enqueued_at`, as of no other), and gets its place when that is found after the commit, by who looks for what is due or sends another of its lane.
+CREATE OR REPLACE FUNCTION {schema}.jobs_send(
+    p_handler text, p_payload jsonb, p_object text, p_priority numeric, p_not_before timestamptz, p_key text,
+    p_attempts_max int, p_metadata jsonb, p_ordered boolean, p_exhausted text
+) RETURNS text LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_settings jsonb;
+    v_retry jsonb;
+    v_number bigint;
+    v_stamp bigint := (floor(extract(epoch FROM v_now) * 1000)::bigint << 12) + floor(random() * 4096)::bigint;
+    v_is_later boolean := coalesce(p_not_before > v_now, false);
+    v_is_loose boolean := p_object IS NULL AND NOT v_is_later;
+    v_bytes bigint := octet_length(p_payload::text) + octet_length(p_metadata::text);
+BEGIN
+    PERFORM {schema}.check_dotted('handler', p_handler);
+    PERFORM {schema}.check_plain('object', p_object, {object_bytes_max});
+    PERFORM {schema}.check_plain('unique_key', p_key, {unique_key_bytes_max});
+    IF p_handler ~ '^task\.[[:alnum:]_-]+\.[[:alnum:]_-]+$' THEN
+        -- Of a collection at most one task is live, whoever sends it.
+        p_key := 'schedule:' || substr(p_handler, 6);
+    END IF;
+    v_settings := {schema}.handler_settings(p_handler);
+    v_retry := v_settings -> 'retry';
+    p_attempts_max := coalesce(p_attempts_max, (v_retry -> 'doubling' ->> 'attempts_max')::int,
+        jsonb_array_length(v_retry -> 'exactly' -> 'delays_us') + 1, {job_attempts_max});
+    p_exhausted := coalesce(p_exhausted, v_settings ->> 'on_exhausted', 'hold');
+    PERFORM {schema}.refuse(CASE
+        WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}'''
+        WHEN jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN 'metadata is not a JSON object; write {"name": value}'
+        WHEN v_bytes > {event_bytes_max}
+            THEN format('payload has %s bytes with its metadata; at most {event_bytes_max} are allowed: store it elsewhere and send a reference', v_bytes)
+        WHEN p_priority IS NULL OR p_priority <> trunc(p_priority) OR p_priority NOT BETWEEN 0 AND 18446744073709551615
+            THEN format('priority is %s; choose a whole number from 0 to 18446744073709551615', coalesce(p_priority::text, 'null'))
+        WHEN p_attempts_max NOT BETWEEN 1 AND {attempts_limit}
+            THEN format('attempts_max is %s; choose 1 to {attempts_limit}', p_attempts_max)
+        WHEN p_ordered IS NULL THEN 'ordered is null; write true or false'
+        WHEN p_exhausted NOT IN ('hold', 'skip', 'dead_letter_object') THEN 'on_exhausted must be hold, skip or dead_letter_object'
+        ELSE 'not_before ' || {schema}.time_fault(p_not_before)
+    END);
+    -- Before the number is drawn: who hears of the number knows then which transactions it may have to wait for.
+    PERFORM pg_current_xact_id();
+    LOOP
+        v_number := nextval(format('%I.job_numbers', {schema_text})::regclass);
+        INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, attempts_max, ordered, state, on_exhausted,
+            handler, object, unique_key, payload, metadata)
+        VALUES (v_number, v_stamp, ({rank_max}::numeric - p_priority)::bigint, CASE WHEN v_is_loose THEN v_number END, v_now,
+            CASE WHEN v_is_loose OR v_is_later THEN p_not_before ELSE v_now END, p_attempts_max, p_ordered,
+            CASE WHEN v_is_loose THEN 'available' ELSE 'scheduled' END, p_exhausted, p_handler, p_object, p_key, p_payload::text,
+            nullif(p_metadata::text, '{}'))
+        ON CONFLICT (handler, unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT j.number, j.stamp INTO v_number, v_stamp FROM {schema}.jobs j
+        WHERE j.handler = p_handler AND j.unique_key = p_key AND j.unique_key IS NOT NULL AND j.finished_at IS NULL;
+        EXIT WHEN FOUND;
+        -- It has ended between the two looks, or, in a transaction with a snapshot of its own, is not to be seen.
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'the unique_key % is used by a transaction that this one cannot see', quote_literal(p_key)
+                USING ERRCODE = 'serialization_failure', HINT = 'Begin the transaction again.';
+        END IF;
+        v_stamp := (floor(extract(epoch FROM v_now) * 1000)::bigint << 12) + floor(random() * 4096)::bigint;
+    END LOOP;
+    PERFORM {schema}.outbox_ring();
+    RETURN {schema}.job_id(v_stamp, v_number);
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION {schema}.enqueue(
+    handler text, payload jsonb DEFAULT 'null', object text DEFAULT NULL, priority numeric DEFAULT 0,
+    not_before timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, attempts_max int DEFAULT NULL, metadata jsonb DEFAULT '{}',
+    ordered boolean DEFAULT true, on_exhausted text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    RETURN {schema}.jobs_send(handler, payload, object, priority, not_before, unique_key, attempts_max, metadata, ordered, on_exhausted);
+END
+$body$;
+
+-- Gives jobs that were sent in somebody's transaction their places in these lanes, behind what is there and before what comes. The caller has the
+-- locks of the lanes and of the rules.
+CREATE OR REPLACE FUNCTION {schema}.jobs_place(p_now timestamptz, p_handlers text[], p_objects text[]) RETURNS void LANGUAGE plpgsql VOLATILE
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $body$
+DECLARE
+    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_sent bigint[] := ARRAY(
+        SELECT j.number FROM (SELECT DISTINCT x.handler, x.object FROM unnest(p_handlers, p_objects) x(handler, object)) l
+        JOIN {schema}.jobs j ON j.handler = l.handler AND j.object = l.object
+        WHERE j.state = 'scheduled' AND j.not_before = j.enqueued_at AND j.ordered AND j.object IS NOT NULL
+        ORDER BY j.not_before, j.number);
+    v_handlers text[];
+    v_objects text[];
+BEGIN
+    IF cardinality(v_sent) = 0 THEN
+        RETURN;
+    END IF;
+    WITH placed AS (
+        UPDATE {schema}.jobs j SET state = 'parked', turn = d.turn
+        FROM (SELECT x.number, nextval(v_sequence) AS turn FROM unnest(v_sent) x(number)) d
+        WHERE j.number = d.number AND coalesce(j.state, '') = 'scheduled'
+        RETURNING j.handler, j.object
+    )
+    SELECT array_agg(p.handler), array_agg(p.object) INTO v_handlers, v_objects FROM placed p;
+    PERFORM {schema}.jobs_turn(p_now, v_handlers, v_objects);
+END
+$body$;

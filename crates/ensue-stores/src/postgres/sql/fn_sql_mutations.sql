@@ -1,0 +1,185 @@
+-- Events about what happens to the rows of a table: <schema>.<table>.insert, .update and .delete, in the transaction that writes the rows.
+--
+-- One trigger for a statement and one INSERT for all its rows, whatever their number. Old and new rows of an UPDATE are paired by their
+-- order in the two transition tables, into which Postgres writes both at once: so a row is known again that has no primary key, or a new one.
+
+-- A name as a segment of a topic and the beginning of an object. What cannot stand there, or would be taken for something else, is written as `=` and two
+-- digits for each of its bytes: so two names are never one (S8), whatever language the database thinks in.
+CREATE OR REPLACE FUNCTION {schema}.mutation_name(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT CASE WHEN p_name COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]+$' THEN p_name ELSE (
+        SELECT string_agg(CASE WHEN c.one COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]$' THEN c.one
+            ELSE regexp_replace(upper(encode(convert_to(c.one, 'UTF8'), 'hex')), '(..)', '=\1', 'g') END, '' ORDER BY c.n)
+        FROM regexp_split_to_table(p_name, '') WITH ORDINALITY c(one, n)) END
+$body$;
+
+-- The columns of the primary key of a table, in their order; null if it has none.
+CREATE OR REPLACE FUNCTION {schema}.mutation_key(p_table oid) RETURNS text[] LANGUAGE sql STABLE
+AS $body$
+    SELECT array_agg(a.attname::text ORDER BY k.n)
+    FROM pg_catalog.pg_index i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k(attnum, n)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indrelid = p_table AND i.indisprimary AND k.n <= i.indnkeyatts
+$body$;
+
+-- What an event about a row is about: `p_name:KEY`; of a key of several columns their values as a JSON array. A key that no object can have is there by its digest.
+CREATE OR REPLACE FUNCTION {schema}.mutation_object(p_name text, p_key text[], p_row jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE
+AS $body$
+DECLARE
+    v_key text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
+        WHEN p_key IS NOT NULL THEN (SELECT jsonb_agg(p_row -> k.name ORDER BY k.n)::text FROM unnest(p_key) WITH ORDINALITY k(name, n)) END;
+BEGIN
+    IF octet_length(p_name) + 1 + octet_length(v_key) > {object_bytes_max} OR v_key ~ '[[:cntrl:]]' THEN
+        v_key := 'sha256=' || encode(sha256(convert_to(v_key, 'UTF8')), 'hex');
+    END IF;
+    RETURN p_name || ':' || v_key;
+END
+$body$;
+
+-- Is there room for it in an event? Its size as text is only looked at where it may be too large.
+CREATE OR REPLACE FUNCTION {schema}.mutation_fits(p_topic text, p_payload jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    IF pg_column_size(p_payload) > {event_bytes_near} AND octet_length(p_payload::text) > {event_bytes_max} THEN
+        RAISE EXCEPTION 'a row has % bytes as the payload of %; at most {event_bytes_max} are allowed', octet_length(p_payload::text), p_topic
+            USING ERRCODE = 'program_limit_exceeded',
+                HINT = 'Leave large columns out in mutation_payload, or stop_table_mutations for this table.';
+    END IF;
+    RETURN true;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION {schema}.mutations_insert() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
+AS $body$
+DECLARE
+    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
+    v_key text[] := {schema}.mutation_key(TG_RELID);
+BEGIN
+    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.insert', {schema}.mutation_object(v_name, v_key, m.image), m.payload
+    FROM (
+        SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'insert', i.image) AS payload
+        FROM (SELECT to_jsonb(r.*) AS image FROM new_rows r OFFSET 0) i OFFSET 0
+    ) m
+    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.insert', m.payload);
+    IF FOUND THEN
+        PERFORM {schema}.outbox_ring();
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION {schema}.mutations_delete() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
+AS $body$
+DECLARE
+    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
+    v_key text[] := {schema}.mutation_key(TG_RELID);
+BEGIN
+    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.delete', {schema}.mutation_object(v_name, v_key, m.image), m.payload
+    FROM (
+        SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'delete', i.image) AS payload
+        FROM (SELECT to_jsonb(r.*) AS image FROM old_rows r OFFSET 0) i OFFSET 0
+    ) m
+    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.delete', m.payload);
+    IF FOUND THEN
+        PERFORM {schema}.outbox_ring();
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION {schema}.mutations_update() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
+-- A plan that was made for few rows would compare each with each.
+SET enable_nestloop = off
+AS $body$
+DECLARE
+    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
+    v_key text[] := {schema}.mutation_key(TG_RELID);
+BEGIN
+    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.update', {schema}.mutation_object(v_name, v_key, m.image), m.payload
+    FROM (
+        SELECT c.n, c.image, {schema}.mutation_payload(TG_RELID::regclass, 'update', jsonb_build_object('row', c.image, 'old', c.former,
+            'changed', (SELECT jsonb_agg(f.key ORDER BY f.key) FROM jsonb_each(c.image) f
+                        WHERE c.former -> f.key IS DISTINCT FROM f.value))) AS payload
+        FROM (
+            SELECT n.n, n.image, o.image AS former
+            FROM (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM new_rows r) n
+            JOIN (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM old_rows r) o ON o.n = n.n
+            WHERE n.image <> o.image OFFSET 0
+        ) c OFFSET 0
+    ) m
+    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.update', m.payload)
+    ORDER BY m.n;
+    IF FOUND THEN
+        PERFORM {schema}.outbox_ring();
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+-- Stops events about a table; were there any? Needs no more rights than to drop a trigger of it.
+CREATE OR REPLACE FUNCTION {schema}.stop_table_mutations(relation regclass) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
+AS $body$
+DECLARE
+    v_trigger name;
+    v_found boolean := false;
+BEGIN
+    FOR v_trigger IN
+        SELECT t.tgname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE t.tgrelid = relation AND n.nspname = {schema_text} AND p.proname IN ('mutations_insert', 'mutations_update', 'mutations_delete')
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', v_trigger, relation);
+        v_found := true;
+    END LOOP;
+    RETURN v_found;
+END
+$body$;
+
+-- Has every INSERT, UPDATE and DELETE on a table published, or those that are asked for; said again it holds anew. The caller must be allowed to make
+-- triggers on the table; who writes to the table needs no rights here.
+CREATE OR REPLACE FUNCTION {schema}.push_table_mutations(
+    relation regclass, insert boolean DEFAULT true, update boolean DEFAULT true, delete boolean DEFAULT true
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
+AS $body$
+DECLARE
+    v_of record;
+    v_name text;
+    v_mark text := left(md5({schema_text}), 8);
+BEGIN
+    SELECT c.relkind, c.relname, n.nspname INTO v_of FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation;
+    v_name := {schema}.mutation_name(v_of.nspname) || '.' || {schema}.mutation_name(v_of.relname);
+    PERFORM {schema}.refuse(CASE
+        WHEN v_of.relkind IS NULL THEN 'relation is null or not there; name a table'
+        WHEN v_of.relkind NOT IN ('r', 'p') THEN format('%s is not a table: only tables, partitioned ones too, can be watched', relation)
+        WHEN v_of.nspname = {schema_text} THEN format('%s is one of Ensue''s own tables, which cannot be watched', relation)
+        WHEN v_name = '{reserved}' OR starts_with(v_name, '{reserved}.')
+            THEN format('%s would have topics under `{reserved}`, which only Ensue itself publishes under: move it to another schema', relation)
+        WHEN octet_length(v_name || '.insert') > {topic_bytes_max}
+            THEN format('%s would have topics of %s bytes, as letters that are not ASCII take several; at most {topic_bytes_max} are allowed',
+                relation, octet_length(v_name || '.insert'))
+    END);
+    PERFORM {schema}.stop_table_mutations(relation);
+    IF insert THEN
+        EXECUTE format('CREATE TRIGGER %I AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows '
+            'FOR EACH STATEMENT EXECUTE FUNCTION %I.mutations_insert()', 'ensue_insert_' || v_mark, relation, {schema_text});
+    END IF;
+    IF update THEN
+        EXECUTE format('CREATE TRIGGER %I AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows '
+            'FOR EACH STATEMENT EXECUTE FUNCTION %I.mutations_update()', 'ensue_update_' || v_mark, relation, {schema_text});
+    END IF;
+    IF delete THEN
+        EXECUTE format('CREATE TRIGGER %I AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows '
+            'FOR EACH STATEMENT EXECUTE FUNCTION %I.mutations_delete()', 'ensue_delete_' || v_mark, relation, {schema_text});
+    END IF;
+END
+$body$;

@@ -1,0 +1,317 @@
+//! What is published in somebody's own transaction: it is in the log after the commit, in order, once; or nowhere.
+
+use crate::support::{Log, connect, on, whole_log};
+use ensue_conformance::postgres::{PrivatePostgres, shared_url};
+use ensue_core::store::SharedStore;
+use ensue_core::{EventId, Found};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use uuid::Uuid;
+
+/// A client of somebody's own, which publishes with plain SQL.
+struct Publisher {
+    client: Client,
+    schema: String,
+}
+
+impl Publisher {
+    async fn of(log: &Log) -> Self {
+        Self { client: connect(&shared_url()).await, schema: log.schema.clone() }
+    }
+
+    /// `LOG` stands for the schema.
+    async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(&sql.replace("LOG", &self.schema)).await
+    }
+
+    async fn publish(&self, topic: &str, object: &str) -> Uuid {
+        self.id(&format!("SELECT LOG.publish('{topic}', object => '{object}')")).await
+    }
+
+    async fn id(&self, sql: &str) -> Uuid {
+        self.client.query_one(&sql.replace("LOG", &self.schema), &[]).await.unwrap().get(0)
+    }
+}
+
+/// Moves everything; the topics of the whole log.
+async fn topics(store: &SharedStore) -> Vec<String> {
+    while store.release_due(1_000).await.unwrap().count > 0 {}
+    whole_log(store).await.into_iter().map(|event| event.topic.to_string()).collect()
+}
+
+/// H10: the event is there when the data is, and not otherwise.
+#[tokio::test]
+async fn what_is_published_in_a_transaction_shares_its_fate() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    publisher.run("CREATE TABLE LOG.mine (n int)").await.unwrap();
+
+    publisher.run("BEGIN; INSERT INTO LOG.mine VALUES (1)").await.unwrap();
+    let id = publisher.publish("a.kept", "o").await;
+    assert_eq!(topics(&store).await, [""; 0], "nobody sees it before the commit");
+    publisher.run("COMMIT").await.unwrap();
+    publisher.run("BEGIN; INSERT INTO LOG.mine VALUES (2); SELECT LOG.publish('b.undone'); ROLLBACK").await.unwrap();
+    publisher
+        .run("BEGIN; SELECT LOG.publish('c.kept'); SAVEPOINT s; SELECT LOG.publish('d.undone'); ROLLBACK TO s; COMMIT")
+        .await
+        .unwrap();
+
+    assert_eq!(topics(&store).await, ["a.kept", "c.kept"]);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.mine").await, 1);
+    match store.find(EventId(id)).await.unwrap() {
+        Some(Found::Logged(event)) => assert_eq!((event.seq, event.id.0), (1, id)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// H1: a transaction that began to publish first commits last; a reader has passed the other's event by then.
+#[tokio::test]
+async fn what_is_committed_late_still_arrives() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let (first, second) = (Publisher::of(&log).await, Publisher::of(&log).await);
+    first.run("BEGIN").await.unwrap();
+    first.publish("first", "o").await;
+    second.publish("second", "o").await;
+    assert_eq!(topics(&store).await, ["second"]);
+    for n in 0..3 {
+        second.publish(&format!("later{n}"), "o").await;
+        store.release_due(1_000).await.unwrap();
+    }
+    first.run("COMMIT").await.unwrap();
+    assert_eq!(topics(&store).await, ["second", "later0", "later1", "later2", "first"]);
+}
+
+/// H34: who has committed a publish and then calls us is in the log in this order; every append moves what waits first.
+#[tokio::test]
+async fn what_was_committed_before_a_call_comes_before_it() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    for round in 0..20 {
+        publisher.publish("mine", "o").await;
+        let told = store.append(on("o")).await.unwrap();
+        let (seq, prev) = (round * 2 + 2, round * 2 + 1);
+        assert_eq!((told[0].seq, told[0].prev), (Some(seq), Some(prev)), "it follows what was committed before");
+    }
+}
+
+/// Two transactions about one row follow each other by its lock, whichever of them began first.
+#[tokio::test]
+async fn transactions_on_one_object_follow_their_locks() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let (early, late) = (Publisher::of(&log).await, Publisher::of(&log).await);
+    early.run("CREATE TABLE LOG.mine (n int); INSERT INTO LOG.mine VALUES (0)").await.unwrap();
+    // The one that began to write first comes second to the row.
+    early.run("CREATE TABLE LOG.other (n int); BEGIN; INSERT INTO LOG.other VALUES (1)").await.unwrap();
+    late.run("BEGIN; UPDATE LOG.mine SET n = 1; SELECT LOG.publish('one', object => 'o'); COMMIT").await.unwrap();
+    early.run("UPDATE LOG.mine SET n = 2; SELECT LOG.publish('two', object => 'o'); COMMIT").await.unwrap();
+    assert_eq!(topics(&store).await, ["one", "two"]);
+}
+
+/// H8: Postgres is killed between the commit and the move.
+#[tokio::test]
+async fn what_is_committed_outlives_a_crash_of_the_server() {
+    let mut server = PrivatePostgres::start().unwrap();
+    let log = Log::in_database(&server.url()).await;
+    let store = log.open().await;
+    log.run("SELECT LOG.publish_many((SELECT jsonb_agg(jsonb_build_object('topic', 't', 'object', 'o' || n % 7, 'payload', n)) FROM generate_series(1, 1000) n))").await;
+    server.kill9().unwrap();
+    server.restart().unwrap();
+    assert_eq!(topics(&store).await.len(), 1_000);
+    let log = whole_log(&store).await;
+    assert!(log.iter().zip(1..).all(|(event, n)| event.payload.as_str() == n.to_string()), "in the order of the call");
+    store.close().await;
+}
+
+/// A move that is undone is not remembered as done.
+#[tokio::test]
+async fn a_move_that_is_rolled_back_is_made_again() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    publisher.run("SELECT LOG.poll_for_events()").await.unwrap();
+    publisher.publish("t", "o").await;
+    publisher.run("BEGIN; SELECT LOG.poll_for_events(); ROLLBACK").await.unwrap();
+    publisher.run("SELECT LOG.poll_for_events()").await.unwrap();
+    assert_eq!(whole_log(&store).await.len(), 1);
+}
+
+/// A transaction that stays open, here or elsewhere, holds nobody up.
+#[tokio::test]
+async fn an_open_transaction_delays_nobody_else() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let (open, other) = (Publisher::of(&log).await, Publisher::of(&log).await);
+    open.run("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    open.publish("open", "o").await;
+    for n in 1..=50 {
+        other.publish("t", "o").await;
+        assert_eq!(store.append(on("o")).await.unwrap()[0].seq, Some(n * 2));
+    }
+    open.run("COMMIT").await.unwrap();
+    assert_eq!(topics(&store).await.len(), 101);
+}
+
+/// What waits is more than an append takes along: it is moved first, and the append follows it.
+#[tokio::test]
+async fn an_append_behind_much_in_the_outbox_comes_after_all_of_it() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    log.run("SELECT count(LOG.publish('t', object => 'o' || n % 100)) FROM generate_series(1, 7000) n").await;
+    let told = store.append(on("o1")).await.unwrap();
+    assert_eq!((told[0].seq, told[0].prev), (Some(7_001), Some(6_901)));
+    assert_eq!(whole_log(&store).await.len(), 7_001);
+}
+
+/// The same key is the same event, from here and from there, now and later; with another content it is refused.
+#[tokio::test]
+async fn a_key_is_used_once() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    let same = "SELECT LOG.publish('t', '{\"n\":1}', key => 'k')";
+    let first = publisher.id(same).await;
+    assert_eq!(publisher.id(same).await, first, "while it waits");
+    assert_eq!(topics(&store).await, ["t"]);
+    assert_eq!(publisher.id(same).await, first, "when it is in the log");
+    let many = format!("SELECT * FROM LOG.publish_many('[{}]')", r#"{"topic":"t","payload":{"n":1},"key":"k"}"#);
+    assert_eq!(publisher.id(&many).await, first, "among others");
+    for another in
+        ["SELECT LOG.publish('t', '{\"n\":2}', key => 'k')", "SELECT LOG.publish('u', '{\"n\":1}', key => 'k')"]
+    {
+        let refused = publisher.run(another).await.unwrap_err();
+        assert_eq!(refused.code(), Some(&SqlState::UNIQUE_VIOLATION), "{refused:?}");
+    }
+    assert_eq!(topics(&store).await, ["t"]);
+}
+
+/// Two transactions with one key at once: the second waits for the first, and goes by what became of it.
+#[tokio::test]
+async fn two_with_one_key_at_once_publish_one_event() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    for ending in ["COMMIT", "ROLLBACK"] {
+        let (one, other) = (Publisher::of(&log).await, Publisher::of(&log).await);
+        let sql = format!("SELECT LOG.publish('{}', key => 'k{ending}')", ending.to_lowercase());
+        one.run("BEGIN").await.unwrap();
+        let first = one.id(&sql).await;
+        let second = tokio::spawn(async move { other.id(&sql).await });
+        log.until(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%LOG%publish%'",
+            1,
+        )
+        .await;
+        one.run(ending).await.unwrap();
+        assert_eq!(second.await.unwrap() == first, ending == "COMMIT");
+    }
+    assert_eq!(topics(&store).await, ["commit", "rollback"]);
+}
+
+/// A key that somebody without a transaction uses while ours is open: the same content is one event, another one is not lost.
+#[tokio::test]
+async fn what_was_published_under_a_key_meanwhile_is_not_doubled_and_nothing_is_lost() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    publisher.run("BEGIN").await.unwrap();
+    let id = publisher.id("SELECT LOG.publish('same', key => 'k')").await;
+    publisher.id("SELECT LOG.publish('mine', key => 'l')").await;
+    // As if they had come another way: under these keys, with the first one's content.
+    log.run(
+        "INSERT INTO LOG.events (seq, recorded_at, id_part, topic, payload) VALUES (1, clock_timestamp(), LOG.new_id(), 'same', '{}'); \
+         INSERT INTO LOG.keys SELECT k, LOG.event_fingerprint('same', NULL, '{}', NULL, NULL, NULL, NULL), id_part, 1, NULL, recorded_at \
+         FROM LOG.events, unnest(ARRAY['k', 'l']) k",
+    )
+    .await;
+    publisher.run("COMMIT").await.unwrap();
+    assert_eq!(topics(&store).await, ["same", "mine"]);
+    assert!(matches!(store.find(EventId(id)).await.unwrap(), Some(Found::Logged(event)) if event.seq == 1));
+}
+
+/// A delayed one waits; one that is recorded long after its id was made is found by it.
+#[tokio::test]
+async fn delayed_and_late_events_are_found_by_their_ids() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    let delayed = publisher.id("SELECT LOG.publish('d', not_before => now() + interval '1 hour')").await;
+    log.run("INSERT INTO LOG.outbox (occurred_at, id, topic, payload) VALUES (now(), '01900000-0000-7000-8000-000000000001', 'late', '{}')").await;
+    assert_eq!(topics(&store).await, ["late"]);
+    assert!(matches!(store.find(EventId(delayed)).await.unwrap(), Some(Found::Pending(_))));
+    let late = Uuid::parse_str("01900000-0000-7000-8000-000000000001").unwrap();
+    assert!(matches!(store.find(EventId(late)).await.unwrap(), Some(Found::Logged(event)) if event.seq == 1));
+    log.run("UPDATE LOG.delayed SET not_before = now() WHERE seq IS NULL").await;
+    assert_eq!(topics(&store).await, ["late", "d"]);
+    assert!(matches!(store.find(EventId(delayed)).await.unwrap(), Some(Found::Logged(event)) if event.seq == 2));
+}
+
+/// What every engine refuses is refused here too, and nothing of the call is stored.
+#[tokio::test]
+async fn bad_input_is_named_and_changes_nothing() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    for (sql, words) in [
+        ("SELECT LOG.publish('')", "topic is empty"),
+        ("SELECT LOG.publish(NULL)", "topic is empty"),
+        ("SELECT LOG.publish('a..b')", "empty segment"),
+        ("SELECT LOG.publish('.a')", "empty segment"),
+        ("SELECT LOG.publish('a b')", "topic may not contain ' '"),
+        ("SELECT LOG.publish('a' || chr(10))", "topic may not contain"),
+        ("SELECT LOG.publish('größe.a b')", "topic may not contain ' '"),
+        ("SELECT LOG.publish('a—b')", "topic may not contain '—'"),
+        ("SELECT LOG.publish('ensue.rule.set')", "only Ensue itself"),
+        ("SELECT LOG.publish('ensue')", "only Ensue itself"),
+        ("SELECT LOG.publish(repeat('a', 256))", "256 bytes"),
+        ("SELECT LOG.publish('a', object => '')", "object is empty"),
+        ("SELECT LOG.publish('a', object => repeat('o', 513))", "513 bytes"),
+        ("SELECT LOG.publish('a', object => 'x' || chr(1))", "control"),
+        ("SELECT LOG.publish('a', key => '')", "key is empty"),
+        ("SELECT LOG.publish('a', key => repeat('k', 513))", "513 bytes"),
+        ("SELECT LOG.publish('a', NULL)", "payload is missing"),
+        ("SELECT LOG.publish('a', metadata => '[]')", "metadata must be"),
+        ("SELECT LOG.publish('a', not_before => 'infinity')", "not_before"),
+        ("SELECT LOG.publish('a', not_before => '10000-01-01')", "not_before"),
+        ("SELECT LOG.publish('a', to_jsonb(repeat('x', 1100000)))", "at most 1048576"),
+        ("SELECT LOG.publish('a', '\"\\u0000\"')", "unsupported Unicode escape sequence"),
+        ("SELECT LOG.publish_many('{}')", "must be a JSON array"),
+        ("SELECT LOG.publish_many('[1]')", "must be a JSON object"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"pay\":1}]')", "no field 'pay'"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"payload\":1}]')", "topic is empty"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"key\":\"\"}]')", "key is empty"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\",\"occurred_at\":\"yesterday noon\"}]')", "invalid input syntax"),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT LOG.poll_for_events()", "read committed"),
+        ("SELECT LOG.poll_for_events(0)", "chunk_size"),
+    ] {
+        let refused = publisher.run(sql).await.expect_err(sql);
+        let told = refused.as_db_error().unwrap_or_else(|| panic!("{sql}: {refused:?}"));
+        assert!(told.message().contains(words), "{sql}: {told}");
+        publisher.run("ROLLBACK").await.unwrap();
+    }
+    assert_eq!(topics(&store).await, [""; 0]);
+}
+
+/// All fields come through, as they were given.
+#[tokio::test]
+async fn many_are_published_with_all_their_fields() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    log.run(
+        r#"SELECT LOG.publish_many('[
+            {"topic":"a","payload":{"x":[1,2.50,null]},"metadata":{"trace":"t"},"object":"o","occurred_at":"2020-02-02T02:02:02Z"},
+            {"topic":"a.b-c:d/e@f+g~h=i$j_k.ß","object":"o"},
+            {"topic":"c","metadata":{},"to":"01900000-0000-7000-8000-000000000002"}]')"#,
+    )
+    .await;
+    log.run("SELECT LOG.publish_many('[]')").await;
+    assert_eq!(topics(&store).await.len(), 3);
+    let events = whole_log(&store).await;
+    assert_eq!(events[0].payload.as_str(), r#"{"x":[1,2.50,null]}"#);
+    assert_eq!((events[0].metadata.as_str(), events[1].metadata.as_str()), (r#"{"trace":"t"}"#, "{}"));
+    assert_eq!(events[0].occurred_at.to_string(), "2020-02-02T02:02:02Z");
+    assert_eq!((events[1].prev, events[2].prev), (Some(1), None));
+    assert_eq!(events[2].to.map(|to| to.to_string()).as_deref(), Some("01900000-0000-7000-8000-000000000002"));
+}
