@@ -55,8 +55,9 @@ impl PrivatePostgres {
         Self::make(true)
     }
 
-    /// The same, but it does not wait for the disk. What a process that is killed has written stays written without that too,
-    /// and no test can cut the power: it is for tests, which make a thousand schemas, never for figures.
+    /// The same, but it does not wait for the disk, and does not read functions before they are called. What a process that is killed has
+    /// written stays written without that too, and no test can cut the power: it is for tests, which make a thousand schemas, never for
+    /// figures.
     pub fn start_without_fsync() -> Result<Self> {
         Self::make(false)
     }
@@ -203,6 +204,7 @@ impl PrivatePostgres {
             "listen_addresses=127.0.0.1".to_string(),
             format!("unix_socket_directories={socket_folder}"),
             format!("fsync={}", if self.is_durable { "on" } else { "off" }),
+            format!("check_function_bodies={}", if self.is_durable { "on" } else { "off" }),
             "synchronous_commit=on".into(),
             "max_connections=200".into(),
             "shared_buffers=64MB".into(),

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How many delayed events enter the log in one commit.
-const RELEASE_BATCH: usize = 500;
+const RELEASE_BATCH: usize = 1_000;
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How many events or keys are forgotten in one commit: short enough to stay out of the way of appends.

@@ -30,6 +30,8 @@ fn the_script_in_the_repository_is_what_this_program_makes() {
 #[tokio::test]
 async fn what_the_script_makes_is_what_a_store_that_is_opened_makes() {
     let (log, other) = (Log::new().await, Log::new().await);
+    // As on every server but that of the tests: each function is read before it is made.
+    log.run("SET check_function_bodies = on").await;
     log.admin.batch_execute(&Upgrade::install(&log.schema)).await.unwrap();
     other.open().await.close().await;
     let relations = "SELECT count(*) FROM pg_class WHERE relnamespace = 'LOG'::regnamespace";

@@ -3,7 +3,7 @@
 -- log has it. One that came through the outbox is there with its whole id, within {id_lag} after the time that it tells, or left its seq, too.
 CREATE OR REPLACE FUNCTION {schema}.find_seq(p_id uuid, p_part uuid, p_from timestamptz, p_to timestamptz, p_hint bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_seq bigint;

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {schema}.log_tail(
     p_hint bigint,
     OUT o_seq bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint
 ) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_trimmed_at timestamptz;

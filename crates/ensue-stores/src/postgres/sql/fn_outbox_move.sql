@@ -1,6 +1,6 @@
 -- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked.
 CREATE OR REPLACE FUNCTION {schema}.outbox_waits() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
@@ -50,6 +50,8 @@ DECLARE
     v_recorded_at timestamptz;
     v_trimmed_to bigint;
     v_taken bigint;
+    v_ids_from uuid;
+    v_ids_to uuid;
 BEGIN
     o_count := 0;
     o_more := false;
@@ -59,6 +61,9 @@ BEGIN
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
+    -- Ids from these times are found without help.
+    v_ids_from := {schema}.first_id_after(v_recorded_at - interval '{id_lag}');
+    v_ids_to := {schema}.first_id_after(v_recorded_at);
 
     WITH candidates AS (
         SELECT c.place, row_number() OVER so_far AS nth, sum(c.bytes) OVER so_far AS bytes
@@ -113,7 +118,7 @@ BEGIN
         SELECT coalesce(n.seq, n.known_at), v_recorded_at, n.occurred_at, n.id
         FROM numbered n
         WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
-            v_recorded_at - {schema}.id_time(n.id) NOT BETWEEN interval '0' AND interval '{id_lag}')
+            n.id < v_ids_from OR n.id >= v_ids_to)
     ), keyed AS (
         INSERT INTO {schema}.keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
         SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, v_recorded_at

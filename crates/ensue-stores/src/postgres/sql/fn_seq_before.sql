@@ -1,7 +1,7 @@
 -- The place of the last event recorded before a time: a binary search, because seq has no gaps and recorded_at never
 -- decreases along it. About 24 lookups by primary key in a log of ten million.
 CREATE OR REPLACE FUNCTION {schema}.seq_before(p_time timestamptz, p_hint bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_low bigint; -- everything up to here is before the time

@@ -85,7 +85,7 @@ $body$;
 -- Gives jobs that were sent in somebody's transaction their places in these lanes, behind what is there and before what comes. The caller has the
 -- locks of the lanes and of the rules.
 CREATE OR REPLACE FUNCTION {schema}.jobs_place(p_now timestamptz, p_handlers text[], p_objects text[]) RETURNS void LANGUAGE plpgsql VOLATILE
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
     v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;

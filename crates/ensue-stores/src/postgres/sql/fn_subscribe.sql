@@ -89,7 +89,7 @@ $body$;
 
 -- Takes a subscription out of its group; was there one? By the primary key, group by group, as its id alone is in no index.
 CREATE OR REPLACE FUNCTION {schema}.unsubscribe(id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
     v_gid text;
