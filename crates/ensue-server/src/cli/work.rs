@@ -21,16 +21,18 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 Examples:
   ensue work --drain                                         # handle what there is, then end
   ensue work --drain --ttl 55s                               # as a job of cron, every minute
-  ensue work --max-events 100
+  ensue work --max-events 1000 --ttl 300s                    # the same, and no more than this
+  ensue work --ttl 300s                                      # for five minutes, whatever comes
   ensue work                                                 # until SIGTERM; on Postgres in many
 
 Runs the handlers of the config file (./ensue.yaml if it is there) on its store as `ensue serve`
 does, but answers no requests. Its schedules are declared and fired, too: with --drain those that
-are due by then. What waits for a later attempt is not waited for. On SQLite one
+are due by then. What waits for a later attempt is not waited for. On Postgres several share the
+work: each does what is its own, and what a process had that was killed. On SQLite one
 process has the file: while a server or another `ensue work` runs, this is told which, and fails.
 Exit code 0: it ended as it was told to; handlers that failed are tried again, or held.")]
 pub struct WorkArgs {
-    /// End after this many attempts
+    /// End after this many attempts, or when there is nothing to do now
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_events: Option<u64>,
     /// End after this long
@@ -84,7 +86,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let running = bus.start().await?;
     declare(&bus, &settings.schedules).await?;
     let drained = async {
-        match args.drain {
+        match args.drain || args.max_events.is_some() {
             true => bus.drain().await,
             false => std::future::pending().await,
         }

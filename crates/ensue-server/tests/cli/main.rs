@@ -15,3 +15,4 @@ mod support;
 mod tail;
 mod task;
 mod verify_and_doctor;
+mod work;

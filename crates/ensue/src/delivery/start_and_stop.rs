@@ -10,7 +10,8 @@ use super::worker::{Counters, Halt, Idle, Parent, Parents, Worker};
 use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::{Mode, Spec, parents_of};
-use ensue_core::positions::slot_of;
+use ensue_core::positions::{SlotState, slot_of};
+use ensue_core::store::SharedStore;
 use ensue_core::{Event, GroupName, Seq, StoreError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -226,6 +227,18 @@ impl Deliveries {
             // A worker that has ended does nothing more.
             let _idle_or_ended = idle.wait_for(is_idle).await;
         }
+    }
+
+    /// What of the handlers that run here is behind this place and with somebody else, or with nobody.
+    pub async fn elsewhere(&self, store: &SharedStore, end: Seq) -> Result<Vec<(GroupName, SlotState)>, StoreError> {
+        let keys: Vec<GroupName> = self.lock().running.iter().map(|handler| handler.spec.key.clone()).collect();
+        let groups = store.groups().await?.into_iter().filter(|group| keys.contains(&group.name));
+        let is_here =
+            |slot: &SlotState| slot.owner.as_ref().is_some_and(|owner| owner.member == self.membership.member);
+        let behind = |slot: &SlotState| slot.cursor < end && !is_here(slot);
+        Ok(groups
+            .flat_map(|group| group.slots.into_iter().filter(behind).map(move |slot| (group.name.clone(), slot)))
+            .collect())
     }
 
     /// Starts nothing more, lets what runs end within this time, writes down what is done and gives the slots back.

@@ -197,9 +197,16 @@ impl Worker {
         let (mut stop, mut look) = (self.stop.clone(), self.look.clone());
         self.progress.end();
         let seen = *look.borrow_and_update();
-        self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
-        acquired?;
         let is_to_have_some = !self.wanted().is_empty();
+        // What is to be this worker's, and is with another or cannot be asked for now, may have something to do.
+        let is_idle = match &acquired {
+            Ok(_) => !is_to_have_some,
+            Err(error) => matches!(error, StoreError::Engine(_)),
+        };
+        if is_idle {
+            self.idle.send_replace(Some(Idle { seen_to: Seq::MAX, look: seen }));
+        }
+        acquired?;
         tokio::select! {
             _changed = view.changed() => {}
             _changed = look.changed() => {}
