@@ -52,6 +52,8 @@ pub(super) struct Bell {
     /// Somebody here wants the others to know.
     tell: Notify,
     heard: Heard,
+    /// A look has found something that its caller does not know of: jobs.
+    found: AtomicBool,
     listening: Mutex<Listening>,
     begun: Instant,
 }
@@ -81,6 +83,8 @@ struct Session {
     nap: Duration,
     rung_at: Option<Instant>,
     told_at: Option<Instant>,
+    /// Was nobody asleep before the last look? Then nobody has rung for what it found, and the others are to be told.
+    unrung: bool,
 }
 
 /// Who has the lock of those who sleep?
@@ -104,7 +108,8 @@ impl Bell {
             at: AtomicU64::new(0),
         };
         let (channel, tell, listening) = (schema.bell(), Notify::new(), Mutex::default());
-        Self { server, channel, lock_asleep, lock_listening, own, tell, heard, listening, begun: Instant::now() }
+        let (found, begun) = (AtomicBool::new(false), Instant::now());
+        Self { server, channel, lock_asleep, lock_listening, own, tell, heard, found, listening, begun }
     }
 
     /// Is the next pulse to tell of the bells? It costs a look at all locks, and is not asked for with every one.
@@ -126,6 +131,11 @@ impl Bell {
         self.heard.nobody_sleeps.store(!somebody_sleeps, Ordering::Relaxed);
     }
 
+    /// A look has found jobs.
+    pub fn found(&self) {
+        self.found.store(true, Ordering::Relaxed);
+    }
+
     /// Is what this process writes to be rung for?
     pub fn has_others(&self) -> bool {
         self.heard.others_listen.load(Ordering::Relaxed)
@@ -133,8 +143,12 @@ impl Bell {
 
     /// Waits for a ring, or until it is time to look anyway.
     async fn wait_on(&self, session: &mut Session, found: bool, limit: Duration) -> Result<(), Failure> {
+        let found = self.found.swap(false, Ordering::Relaxed) || found;
         if found {
             session.nap = LOOK_EVERY;
+        }
+        if std::mem::take(&mut session.unrung) && found && self.has_others() {
+            self.tell_others(session).await?;
         }
         if let Sleep::Awake(until) = &mut session.sleep {
             let now = Instant::now();
@@ -146,6 +160,7 @@ impl Bell {
                     self.tell_others(session).await?;
                 }
                 while session.rings.try_recv().is_ok() {}
+                session.unrung = true;
                 return Ok(());
             }
         }
@@ -157,6 +172,7 @@ impl Bell {
                 Sleep::Ours | Sleep::Others => LOOK_EVERY,
             };
             // Those who published just before saw nobody asleep: one more look.
+            session.unrung = true;
             return Ok(());
         }
         let deadline = Instant::now() + limit;
@@ -177,6 +193,7 @@ impl Bell {
         if is_fast && session.sleep == Sleep::Ours {
             self.ask(&session.client, "SELECT pg_advisory_unlock($1)", &[&self.lock_asleep]).await?;
             session.sleep = Sleep::Awake(Instant::now() + AWAKE_FOR);
+            session.unrung = true;
         }
         Ok(())
     }
@@ -232,7 +249,7 @@ impl Bell {
         // Not before it is known that this is a session of ours alone.
         self.ask(&client, "SELECT pg_advisory_lock_shared($1)", &[&self.lock_listening]).await?;
         let sleep = Sleep::Awake(Instant::now());
-        Ok(Some(Session { client, rings, sleep, nap: LOOK_EVERY, rung_at: None, told_at: None }))
+        Ok(Some(Session { client, rings, sleep, nap: LOOK_EVERY, rung_at: None, told_at: None, unrung: true }))
     }
 }
 

@@ -65,6 +65,10 @@ impl PostgresStore {
         if let Some((listeners, asleep)) = first.get::<_, Option<i64>>(17).zip(first.get(18)) {
             self.bell.hear(listeners, asleep);
         }
+        let jobs = self.looks.heard(first.get(10), first.get(12), first.get(13), Instant::now());
+        if jobs.is_fresh {
+            self.bell.found();
+        }
         Ok(Pulse {
             last,
             newest: id.map(|(part, recorded_at)| id_parts::whole(part, recorded_at.0)),
@@ -73,7 +77,7 @@ impl PostgresStore {
             renewed: version.map(|version| Renewed { version: version as u64, members }),
             rules_version: first.get::<_, i64>(9) as u64,
             definitions_version: first.get::<_, i64>(14) as u64,
-            jobs_sent: self.looks.heard(first.get(10), first.get(12), first.get(13)),
+            jobs_sent: jobs.count,
             jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
             schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
             waiting: first.get(16),

@@ -17,6 +17,10 @@ const LONG: Duration = Duration::from_secs(600);
 const ASLEEP: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
     WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted AND a.application_name = 'LOG' AND a.state = 'idle'";
 
+/// Has this transaction published while nobody slept, so that it does not ring?
+const FOUND_AWAKE: &str = "SELECT EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' \
+    AND l.granted AND l.pid = pg_backend_pid())";
+
 /// A process that looks, waits, looks again, as one that is started does; counts its looks.
 struct Process {
     store: SharedStore,
@@ -234,4 +238,41 @@ async fn who_is_alone_does_not_ring_for_itself() {
     process.until_more_looks(before).await;
     elsewhere.close().await;
     process.end().await;
+}
+
+/// Who finds everybody awake does not ring: the one that looks by itself tells the others what it finds, jobs and events.
+#[tokio::test]
+async fn who_is_awake_tells_the_others_what_it_finds() {
+    let log = Log::new().await;
+    let process = Process::start(&log).await;
+    log.until(ASLEEP, 1).await;
+    // It listens, and does not look.
+    let other = log.open().await;
+    other.wake().unwrap().wait(false, LONG).await;
+    let (client, mut ear) = (publisher().await, Ear::on(&log).await);
+    for sent in ["enqueue('h')", "publish('t')"] {
+        let begun = Instant::now();
+        // Rings come fast, until it has given the lock back and a publisher has it.
+        loop {
+            publish(&log, &client).await;
+            client.batch_execute(&format!("BEGIN; SELECT {}.{sent}", log.schema)).await.unwrap();
+            if client.query_one(FOUND_AWAKE, &[]).await.unwrap().get(0) {
+                break;
+            }
+            client.batch_execute("COMMIT").await.unwrap();
+            assert!(begun.elapsed() < WAIT_MAX, "it sleeps between all of them");
+        }
+        // All is told of that was there before.
+        while ear.count().await > 0 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        client.batch_execute("COMMIT").await.unwrap();
+        let begun = Instant::now();
+        while ear.count().await == 0 {
+            assert!(begun.elapsed() < WAIT_MAX, "nobody tells of {sent}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    process.end().await;
+    other.close().await;
 }

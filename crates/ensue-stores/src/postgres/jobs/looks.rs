@@ -25,6 +25,8 @@ const SLOW_LEASES_MICROS: i64 = 5_000;
 const FULL_LOOK_PAUSE: u32 = 50;
 /// The time between two looks that must agree: what was sent before the first one has committed by the second.
 const AGREE_AFTER: Duration = Duration::from_millis(250);
+/// For how long a number is news to other processes: whoever drew it may keep its transaction open for hours.
+const FRESH: Duration = Duration::from_secs(1);
 /// How many priorities are remembered of a handler, and how many handlers.
 const MARKS_MAX: usize = 16;
 const HANDLERS_MAX: usize = 1_000;
@@ -129,8 +131,19 @@ struct News {
     given: i64,
     /// Transactions below this one may have drawn it.
     until: Option<i64>,
+    /// When it was first heard of.
+    since: Option<Instant>,
     /// How often there was something to look for.
     count: u64,
+}
+
+/// What a pulse tells of jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Heard {
+    /// Grows when somebody is to look for jobs.
+    pub count: u64,
+    /// May something have become available just now, of which others have to hear?
+    pub is_fresh: bool,
 }
 
 /// What was found of leases. One that is given ends later than the look before it.
@@ -243,16 +256,18 @@ impl Looks {
     /// What a pulse says: the newest number, that all transactions below `xmin` have ended, and `next` has not begun. Answers a
     /// count that grows when somebody is to look for jobs: because a number is new, because what it was drawn for may have
     /// committed only now, or because looks are slow, so that the last one was not at everything.
-    pub fn heard(&self, given: i64, xmin: i64, next: i64) -> u64 {
+    pub fn heard(&self, given: i64, xmin: i64, next: i64, now: Instant) -> Heard {
         let mut state = self.state();
         let is_slow = state.slow.is_some();
         let news = &mut state.news;
         if news.given != given {
-            (news.given, news.until) = (given, Some(next));
+            (news.given, news.until, news.since) = (given, Some(next), Some(now));
         }
         news.count += u64::from(news.until.is_some() || is_slow);
+        let is_fresh =
+            news.until.is_some_and(|until| until <= xmin || news.since.is_some_and(|since| now < since + FRESH));
         news.until = news.until.filter(|until| xmin < *until);
-        news.count
+        Heard { count: news.count, is_fresh }
     }
 
     /// Jobs became available, and nobody knows which.
@@ -518,9 +533,14 @@ mod tests {
     /// A number is seen before what it was drawn for has committed: that is looked for until it must have.
     #[test]
     fn there_is_news_until_all_have_ended_that_may_have_drawn_a_number() {
-        let looks = Looks::default();
+        let (looks, now) = (Looks::default(), Instant::now());
         let mut last = 0;
-        let mut is_news = |given, xmin, next| std::mem::replace(&mut last, looks.heard(given, xmin, next)) != last;
+        let mut is_news = |given, xmin, next| {
+            let heard = looks.heard(given, xmin, next, now);
+            let is_news = std::mem::replace(&mut last, heard.count) != heard.count;
+            assert_eq!(heard.is_fresh, is_news, "others hear of it, too");
+            is_news
+        };
         assert!(is_news(1, 50, 51), "the first is");
         assert!(is_news(1, 50, 51), "50 is under way");
         assert!(is_news(1, 51, 51), "it has ended by now, and may have committed after the last look");
@@ -529,17 +549,22 @@ mod tests {
         assert!(!is_news(2, 60, 80));
         assert!(is_news(3, 80, 80), "who drew it has ended");
         assert!(!is_news(3, 80, 80));
+        looks.heard(4, 80, 81, now);
+        let late = [999, 1_000].map(|millis| looks.heard(4, 80, 90, later(now, millis)).is_fresh);
+        assert_eq!(late, [true, false], "others are not told for as long as somebody keeps a transaction open");
+        assert!(looks.heard(4, 81, 90, later(now, 9_000)).is_fresh, "but when it has ended");
     }
 
     /// While looks are slow the last one may have been behind what somebody brought back.
     #[test]
     fn while_looks_are_slow_there_is_always_news() {
         let (looks, begun) = (Looks::default(), Instant::now());
-        looks.heard(1, 50, 51);
-        let heard = [(); 2].map(|()| looks.heard(1, 51, 51));
-        assert_eq!(heard[0], heard[1]);
+        let hear = || looks.heard(1, 51, 51, begun);
+        hear();
+        assert_eq!(hear(), hear());
         look(&looks, begun, 100, SLOW, &[99, 100]);
-        assert!(looks.heard(1, 51, 51) < looks.heard(1, 51, 51));
+        assert!(hear().count < hear().count);
+        assert!(!hear().is_fresh, "but none that others have to hear of");
     }
 
     #[test]
