@@ -71,7 +71,7 @@ impl Program {
 
     /// Runs it for one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        let mut child = self.start(&event, cx).await?;
+        let mut child = self.start(&event, cx)?;
         let group = ProcessGroup::of(&child);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = serde_json::to_vec(&EventShape::from(&event))?;
@@ -116,7 +116,7 @@ impl Program {
         judge(status?, asked, &output)
     }
 
-    async fn start(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {
+    fn start(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {
         let (program, arguments) = self.command.split_first().ok_or_else(|| HandlerError::failed("no program"))?;
         let values = [
             event.seq.to_string(),
@@ -144,7 +144,7 @@ impl Program {
         for name in SECRET_VARIABLES {
             command.env_remove(name);
         }
-        starter::start(command).await.map_err(|error| cannot_start(program, &error))
+        starter::start(command).map_err(|error| cannot_start(program, &error))
     }
 
     /// Comes back when it is to end.

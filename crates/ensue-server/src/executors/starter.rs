@@ -3,14 +3,15 @@
 //! A program that goes on after `kill -9` of the server would run beside its own next attempt. On Linux a child can ask to be
 //! killed when its parent dies. The parent that counts is the *thread* that started it, and threads of a runtime come and go: so
 //! all programs are started by one thread, which lives as long as the process. Elsewhere nothing like it is asked for.
+//!
+//! Who starts one waits for it without letting others have a turn: whoever sets a rule is answered when all who were about to start
+//! something have had their first turn, and after that no program may start.
 
 use tokio::process::{Child, Command};
 
 /// Starts a program.
 #[cfg(not(target_os = "linux"))]
-pub(super) async fn start(mut command: Command) -> std::io::Result<Child> {
-    // Not where the handler's other events wait for their turn: to start a process takes a while.
-    tokio::task::yield_now().await;
+pub(super) fn start(mut command: Command) -> std::io::Result<Child> {
     command.spawn()
 }
 
@@ -24,24 +25,25 @@ mod linux {
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{OnceLock, mpsc};
-    use tokio::runtime::Handle;
-    use tokio::sync::oneshot;
+    use tokio::runtime::{Handle, RuntimeFlavor};
 
     /// A program to start, for a runtime that waits for it.
     struct Start {
         command: Command,
         runtime: Handle,
-        answer: oneshot::Sender<io::Result<Child>>,
+        answer: mpsc::SyncSender<io::Result<Child>>,
     }
 
     /// Starts a program that ends with this process.
-    pub(in super::super) async fn start(mut command: Command) -> io::Result<Child> {
+    pub(in super::super) fn start(mut command: Command) -> io::Result<Child> {
         end_with_this_process(&mut command);
-        let (answer, started) = oneshot::channel();
-        let gone = || io::Error::other("the thread that starts programs has ended: restart the server");
-        let start = Start { command, runtime: Handle::current(), answer };
-        starter()?.send(start).map_err(|_| gone())?;
-        started.await.map_err(|_| gone())?
+        let (answer, started) = mpsc::sync_channel(1);
+        let gone = |_| io::Error::other("the thread that starts programs has ended: restart the server");
+        let runtime = Handle::current();
+        let can_make_room = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        starter()?.send(Start { command, runtime, answer }).map_err(|_| gone(mpsc::RecvError))?;
+        let wait = || started.recv().map_err(gone)?;
+        if can_make_room { tokio::task::block_in_place(wait) } else { wait() }
     }
 
     #[expect(unsafe_code, reason = "what a child does before it becomes the program has no other way")]
@@ -93,7 +95,8 @@ mod linux {
             let asks = std::thread::spawn(move || {
                 let mut cat = Command::new("cat");
                 cat.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-                handle.block_on(start(cat)).unwrap()
+                let _runtime = handle.enter();
+                start(cat).unwrap()
             });
             let mut cat = asks.join().unwrap();
             runtime.block_on(async {

@@ -7,6 +7,7 @@ mod handlers;
 mod job;
 mod list;
 mod migrate;
+mod pause;
 mod reload;
 mod schedule;
 mod serve;
