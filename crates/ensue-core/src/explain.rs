@@ -255,6 +255,10 @@ pub fn explain_delivery(facts: &DeliveryFacts<'_>) -> Explanation {
             let detail = format!("it matched {wants}, and is {}", verdict.standing.as_str());
             because.push(Reason::new(ReasonKind::State, None, detail));
         }
+        Standing::Passed => {
+            let detail = format!("the handler is past it, and came to want {wants} later");
+            because.push(Reason::new(ReasonKind::State, None, detail));
+        }
         Standing::Running => because.push(Reason::new(ReasonKind::Lease, None, "it is being handled right now")),
         Standing::Pending | Standing::Waiting | Standing::Retrying => {}
     }

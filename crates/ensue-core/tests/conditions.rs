@@ -129,6 +129,7 @@ fn jsonb_operators_find_and_contain() {
         ("e.payload ?& '{n,zzz}'", "false"),
         ("s.params->'topics' ? e.topic", "true"),
         ("s.params @> jsonb_build_object('topic', e.topic)", "true"),
+        ("to_jsonb(ARRAY[1, 2]) @> to_jsonb(ARRAY[2])", "true"),
         ("e.metadata || '{\"a\": 1}'", "{\"a\": 1, \"source\": \"shop\"}"),
         ("e.payload->'tags' || '[1]'", "[\"x\", \"y\", 1]"),
         ("jsonb_build_object('b', 1.50, 'a', e.object)", "{\"a\": \"order:1\", \"b\": 1.50}"),

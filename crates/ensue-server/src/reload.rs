@@ -4,9 +4,9 @@
 //! are changed in place. What runs goes on as it was begun. The rest is said, with what to do. A file that cannot be read, or
 //! says something that cannot be, changes nothing.
 
-use crate::config::Settings;
 use crate::config::file::DEFAULT_FILE;
 use crate::config::handlers_check::HandlerConfig;
+use crate::config::{Settings, handlers_on_store};
 use crate::executors::Executors;
 use anyhow::Context;
 use ensue::{Ensue, GroupName};
@@ -100,6 +100,7 @@ impl Reloading {
     /// Goes by new settings, as far as that can be; answers what was done.
     async fn take_over(&mut self, new: Settings) -> anyhow::Result<String> {
         let plan = Plan::of(&self.settings.handlers, &new.handlers);
+        handlers_on_store::check(&self.bus, &new.handlers).await?;
         let mut change = self.bus.rebind();
         for key in plan.gone.iter().chain(&plan.replaced) {
             change.unbind(key);

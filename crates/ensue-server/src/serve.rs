@@ -6,7 +6,7 @@
 //! is written down, the store is closed. On SIGHUP it reads its config file again (`reload.rs`).
 
 use crate::cli::output;
-use crate::config::Settings;
+use crate::config::{Settings, handlers_on_store};
 use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
 use crate::reload::{self, Reloading};
 use anyhow::{Context, anyhow, bail};
@@ -48,6 +48,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     prepare(&bus)?;
     let executors = settings.executors();
     executors.bind(&bus, &settings.handlers)?;
+    handlers_on_store::check(&bus, &settings.handlers).await?;
     // Beside those of the application.
     let mut collections = bus.collections();
     collections.extend(executors.collections(&settings.collections)?);

@@ -59,6 +59,7 @@ impl Where {
             let reason = format!("has {bytes} bytes; at most {PARAMS_BYTES_MAX} are allowed: make it smaller");
             return Err(Invalid::new("params", reason));
         }
+        condition.check_params(&params)?;
         Ok(Self { condition, params })
     }
 

@@ -48,6 +48,7 @@ pub async fn a_delivery_comes_back_as_it_was_written_last(factory: &dyn Factory)
     let states = [
         DeliveryState::Failed,
         DeliveryState::Done,
+        DeliveryState::Redriven,
         DeliveryState::Held,
         DeliveryState::Dead,
         DeliveryState::Cancelled,

@@ -11,6 +11,7 @@
 //! | What is a condition, once it is checked? | `expr` |
 //! | What does a condition look at? | [`row`] |
 //! | What is its value for this event? | `eval` |
+//! | Can the params be what it takes them for? | `params` |
 //! | How much may that cost? | `meter` |
 //! | Which parts of it can an index look up? | `terms` |
 //! | What can go wrong then? | [`failure`] |
@@ -27,6 +28,7 @@ mod like;
 mod meter;
 pub mod numeric;
 mod numeric_math;
+mod params;
 mod part;
 pub mod row;
 mod source;
@@ -73,6 +75,11 @@ impl Condition {
     /// The text it was made from.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Refuses params on which it would fail whatever the event is, such as a text that it casts to a number; names the param.
+    pub fn check_params(&self, params: &crate::json::Json) -> Result<(), Invalid> {
+        params::check(self.terms.parts(), params)
     }
 
     pub(crate) fn terms(&self) -> &Terms {

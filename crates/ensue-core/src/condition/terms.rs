@@ -218,9 +218,14 @@ impl Terms {
         terms
     }
 
+    /// All parts, in order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Expr> {
+        self.keyed.iter().chain(&self.of_event).chain(&self.others)
+    }
+
     /// Do all parts hold?
     pub(crate) fn all(&self, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
-        hold(self.keyed.iter().chain(&self.of_event).chain(&self.others), row)
+        hold(self.parts(), row)
     }
 
     /// Do the parts that gave the keys hold?

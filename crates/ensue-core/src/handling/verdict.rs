@@ -32,6 +32,8 @@ pub enum Standing {
     NotMatched,
     /// It was in the log before the handler began.
     BeforeStart,
+    /// The handler is past it, and has got another condition since: whether it ran then is not known.
+    Passed,
 }
 
 impl Standing {
@@ -39,7 +41,8 @@ impl Standing {
     pub fn is_open(self) -> bool {
         match self {
             Self::Pending | Self::Running | Self::Waiting | Self::Retrying | Self::Held => true,
-            Self::Done | Self::Dead | Self::Cancelled | Self::Skipped | Self::NotMatched | Self::BeforeStart => false,
+            Self::Done | Self::Dead | Self::Cancelled | Self::Skipped => false,
+            Self::NotMatched | Self::BeforeStart | Self::Passed => false,
         }
     }
 
@@ -57,6 +60,7 @@ impl Standing {
             Self::Skipped => "skipped",
             Self::NotMatched => "not_matched",
             Self::BeforeStart => "before_start",
+            Self::Passed => "passed",
         }
     }
 }
@@ -70,6 +74,8 @@ pub struct Facts<'a> {
     pub is_wanted: bool,
     /// Was it in the log before the handler began?
     pub is_before_start: bool,
+    /// Was it in the log before the handler got the condition that it has now?
+    pub is_before_change: bool,
     /// How far the slot of the event is.
     pub cursor: Seq,
     /// The lane of its object, or of the event alone.
@@ -93,17 +99,19 @@ pub struct Verdict {
     pub error: Option<String>,
     /// The event of the same object that it waits for.
     pub behind: Option<Seq>,
+    /// Has somebody brought it back? Then it is to run for that, has failed again or is done.
+    pub redriven: bool,
 }
 
 impl Verdict {
     fn of(standing: Standing) -> Self {
-        Self { standing, attempts: 0, at: None, next_at: None, error: None, behind: None }
+        Self { standing, attempts: 0, at: None, next_at: None, error: None, behind: None, redriven: false }
     }
 }
 
 /// What became of an event, for one handler.
 pub fn verdict(facts: &Facts<'_>) -> Verdict {
-    let Facts { seq, is_wanted, is_before_start, cursor, lane, recorded } = *facts;
+    let Facts { seq, is_wanted, is_before_start, is_before_change, cursor, lane, recorded } = *facts;
     // A lane that only says what is done ahead of the cursor knows nothing of what comes after.
     let open_lane = lane.filter(|lane| lane.state != LaneState::Done);
     if let Some(lane) = open_lane.filter(|lane| lane.position == seq) {
@@ -119,9 +127,12 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     {
         let error = recorded.error.clone().filter(|_| standing != Standing::Done);
         let (attempts, at) = (recorded.attempts, Some(recorded.finished_at));
-        return Verdict { attempts, at, error, ..Verdict::of(standing) };
+        let redriven = recorded.state == DeliveryState::Redriven;
+        return Verdict { attempts, at, error, redriven, ..Verdict::of(standing) };
     }
     match open_lane {
+        _ if is_passed && is_before_change && !is_before_start => Verdict::of(Standing::Passed),
+        _ if is_passed && is_before_change => Verdict::of(Standing::BeforeStart),
         _ if !is_wanted => Verdict::of(Standing::NotMatched),
         _ if is_before_start && is_passed => Verdict::of(Standing::BeforeStart),
         _ if is_passed => Verdict { attempts: 1, ..Verdict::of(Standing::Done) },
@@ -143,11 +154,14 @@ fn at_its_turn(lane: &Lane, recorded: Option<&Delivery>) -> Verdict {
         (LaneState::Waiting | LaneState::Done, Some(_), Some(_)) => Standing::Retrying,
         (LaneState::Waiting | LaneState::Done, Some(_), None) => Standing::Waiting,
     };
+    // Brought back, it counts anew; its record counts on.
+    let before = recorded.filter(|_| lane.redriven).map_or(0, |recorded| recorded.attempts);
     Verdict {
-        attempts: lane.attempts,
+        attempts: lane.attempts.max(before),
         at: recorded.map(|recorded| recorded.finished_at),
         next_at: lane.not_before,
         error: lane.error.clone(),
+        redriven: lane.redriven,
         ..Verdict::of(standing)
     }
 }
@@ -155,7 +169,7 @@ fn at_its_turn(lane: &Lane, recorded: Option<&Delivery>) -> Verdict {
 /// What a record says of an event that no lane stands at.
 fn ended(state: DeliveryState, is_passed: bool) -> Option<Standing> {
     match state {
-        DeliveryState::Done => Some(Standing::Done),
+        DeliveryState::Done | DeliveryState::Redriven => Some(Standing::Done),
         DeliveryState::Dead => Some(Standing::Dead),
         DeliveryState::Cancelled => Some(Standing::Cancelled),
         DeliveryState::Skipped => Some(Standing::Skipped),
@@ -208,6 +222,7 @@ mod tests {
             (None, None, 9, S::Pending, None),
             (None, None, 10, S::Done, None),
             (None, row(D::Done), 10, S::Done, None),
+            (None, row(D::Redriven), 10, S::Done, None),
             (None, row(D::Dead), 12, S::Dead, None),
             (None, row(D::Cancelled), 12, S::Cancelled, None),
             (None, row(D::Skipped), 12, S::Skipped, None),
@@ -234,9 +249,15 @@ mod tests {
             (Some(lane(8, L::Done, 0, false, false)), None, 10, S::Done, None),
         ];
         for (lane, recorded, cursor, standing, behind) in table {
-            let (is_wanted, is_before_start) = (true, false);
-            let facts =
-                Facts { seq: 10, is_wanted, is_before_start, cursor, lane: lane.as_ref(), recorded: recorded.as_ref() };
+            let facts = Facts {
+                seq: 10,
+                is_wanted: true,
+                is_before_start: false,
+                is_before_change: false,
+                cursor,
+                lane: lane.as_ref(),
+                recorded: recorded.as_ref(),
+            };
             let found = verdict(&facts);
             assert_eq!((found.standing, found.behind), (standing, behind), "{facts:?}");
         }
@@ -244,7 +265,15 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_or_came_before_is_said_unless_something_is_known_of_it() {
-        let facts = Facts { seq: 10, is_wanted: false, is_before_start: true, cursor: 20, lane: None, recorded: None };
+        let facts = Facts {
+            seq: 10,
+            is_wanted: false,
+            is_before_start: true,
+            is_before_change: false,
+            cursor: 20,
+            lane: None,
+            recorded: None,
+        };
         assert_eq!(verdict(&facts).standing, Standing::NotMatched);
         assert_eq!(verdict(&Facts { is_wanted: true, ..facts }).standing, Standing::BeforeStart);
         // Somebody has set the cursor back.
@@ -253,5 +282,31 @@ mod tests {
         let known = verdict(&Facts { recorded: Some(&recorded), ..facts });
         assert_eq!((known.standing, known.attempts, known.error.as_deref()), (Standing::Dead, 3, Some("earlier")));
         assert_eq!((known.at, known.next_at), (Some(NOW), None));
+    }
+
+    /// What the handler wanted then, nobody knows any more: neither that it ran nor that it did not is claimed.
+    #[test]
+    fn what_was_passed_under_another_condition_is_not_guessed() {
+        let lane = lane(8, LaneState::Held, 5, false, true);
+        let recorded = recorded(DeliveryState::Done);
+        for is_wanted in [false, true] {
+            let facts = Facts {
+                seq: 10,
+                is_wanted,
+                is_before_start: false,
+                is_before_change: true,
+                cursor: 20,
+                lane: None,
+                recorded: None,
+            };
+            let found = verdict(&facts);
+            assert_eq!((found.standing, found.attempts), (Standing::Passed, 0));
+            assert_eq!(verdict(&Facts { is_before_start: true, ..facts }).standing, Standing::BeforeStart);
+            // A record is known, and what has not been passed goes by the condition as it is now.
+            assert_eq!(verdict(&Facts { recorded: Some(&recorded), ..facts }).standing, Standing::Done);
+            let open = if is_wanted { Standing::Pending } else { Standing::NotMatched };
+            assert_eq!(verdict(&Facts { cursor: 9, ..facts }).standing, open);
+            assert_eq!(verdict(&Facts { lane: Some(&lane), ..facts }).standing, open);
+        }
     }
 }

@@ -15,6 +15,8 @@ pub const LINE_BYTES_MAX: usize = 8 << 10;
 pub enum DeliveryState {
     /// It succeeded.
     Done,
+    /// It succeeded after somebody had brought it back.
+    Redriven,
     /// It failed, and is tried again.
     Failed,
     /// Its attempts are exhausted, and it waits for somebody.
@@ -28,12 +30,14 @@ pub enum DeliveryState {
 }
 
 impl DeliveryState {
-    const ALL: [Self; 6] = [Self::Done, Self::Failed, Self::Held, Self::Dead, Self::Cancelled, Self::Skipped];
+    const ALL: [Self; 7] =
+        [Self::Done, Self::Redriven, Self::Failed, Self::Held, Self::Dead, Self::Cancelled, Self::Skipped];
 
     /// Its word in stores and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::Redriven => "redriven",
             Self::Failed => "failed",
             Self::Held => "held",
             Self::Dead => "dead",

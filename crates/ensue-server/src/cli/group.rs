@@ -154,8 +154,9 @@ pub struct SeekArgs {
 Example:
   ensue group delete billing
 
-The log does not wait for it any more. A handler that still runs makes its group anew, from its own
-start, when its process starts again. Exit code 1: there is no such group.")]
+The log does not wait for it any more. The group of a handler that runs is not deleted: take the
+handler out of its config file or application first, or stop its process.
+Exit code 1: there is no such group, or its handler runs.")]
 pub struct DeleteArgs {
     /// Its name
     group: String,
@@ -214,7 +215,8 @@ fn in_words(group: &Value) -> String {
         pairs.push(("lost", format!("seq {from} to {to}, to retention")));
     }
     for slot in group["slots"].as_array().into_iter().flatten().filter(|slot| !slot["owner"].is_null()) {
-        pairs.push(("read by", format!("{} until {}", shown(&slot["owner"]), shown(&slot["lease_until"]))));
+        let until = slot["lease_until"].as_str().map_or_else(String::new, |until| format!(" until {until}"));
+        pairs.push(("read by", format!("{}{until}", shown(&slot["owner"]))));
     }
     output::fields(&pairs)
 }

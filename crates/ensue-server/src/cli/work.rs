@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::output::{self, OutputArgs};
 use super::settings::SettingsArgs;
+use crate::config::handlers_on_store;
 use crate::config::units::Span;
 use crate::executors::Tally;
 use crate::serve::{Signals, declare, open};
@@ -81,6 +82,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let tally = Arc::new(args.max_events.map_or_else(Tally::default, Tally::at_most));
     let executors = settings.executors().with_tally(tally.clone());
     executors.bind(&bus, &settings.handlers)?;
+    handlers_on_store::check(&bus, &settings.handlers).await?;
     bus.set_collections(executors.collections(&settings.collections)?).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;

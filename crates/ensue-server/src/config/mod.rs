@@ -8,6 +8,7 @@
 //! |---|---|
 //! | What does the config file say? | `file.rs` |
 //! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
+//! | Can these handlers be on the store that was opened? | `handlers_on_store.rs` |
 //! | What does it say about sources and their collections, and can that be? | `sources.rs` |
 //! | What is said about a schedule, and can that be? | `schedules.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
@@ -17,6 +18,7 @@
 pub mod file;
 pub mod handlers;
 pub mod handlers_check;
+pub mod handlers_on_store;
 pub mod listen;
 pub mod schedules;
 pub mod sources;

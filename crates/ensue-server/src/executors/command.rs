@@ -24,12 +24,13 @@ const END_MAX: Duration = Duration::from_secs(5);
 /// How long the rest of its output may take to come when it has ended.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// What a program is told about its event, by these names.
-pub const VARIABLES: [&str; 7] = [
+pub const VARIABLES: [&str; 8] = [
     "ENSUE_EVENT_SEQ",
     "ENSUE_EVENT_ID",
     "ENSUE_TOPIC",
     "ENSUE_OBJECT",
     "ENSUE_ATTEMPT",
+    "ENSUE_REDRIVEN",
     "ENSUE_FENCE",
     "ENSUE_HANDLER",
 ];
@@ -124,6 +125,7 @@ impl Program {
             event.topic.to_string(),
             event.object.as_ref().map_or_else(String::new, ToString::to_string),
             cx.attempt().to_string(),
+            u8::from(cx.redriven()).to_string(),
             cx.fence().to_string(),
             cx.handler().to_owned(),
         ];

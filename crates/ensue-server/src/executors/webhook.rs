@@ -94,6 +94,7 @@ fn headers(event: &Event, cx: &Context) -> HeaderMap {
         ("webhook-timestamp", Timestamp::now().as_second().to_string()),
         ("ensue-handler", cx.handler().to_owned()),
         ("ensue-attempt", cx.attempt().to_string()),
+        ("ensue-redriven", u8::from(cx.redriven()).to_string()),
         ("ensue-fence", cx.fence().to_string()),
     ];
     for (name, value) in values {

@@ -32,7 +32,8 @@ pub(crate) struct DeliveryShape<'a> {
     handler: &'a str,
     /// `done`; `pending` (waits for its turn, or began a moment ago), `running`, `waiting` (put off by the handler),
     /// `retrying`; `held` (attempts exhausted: waits for somebody), `dead` (given up), `cancelled` (by the handler),
-    /// `skipped` (by somebody); `not_matched` (the handler does not want it), `before_start` (older than the handler).
+    /// `skipped` (by somebody); `not_matched` (the handler does not want it), `before_start` (older than the handler), `passed`
+    /// (the handler is past it and has got another condition since: whether it ran then is not known).
     state: &'static str,
     /// How often it was started, as far as that is known.
     attempts: u32,
@@ -48,6 +49,8 @@ pub(crate) struct DeliveryShape<'a> {
     /// The event of the same object that it waits for.
     #[schema(value_type = Option<u64>, required = true)]
     behind: Option<Seq>,
+    /// Has somebody brought it back after its attempts were used up? Then it is to run for that, was held again, or is done.
+    redriven: bool,
     /// What else is to be said, for people.
     #[schema(required = true)]
     note: Option<&'a str>,
@@ -63,6 +66,7 @@ impl<'a> From<&'a [DeliveryReport]> for DeliveriesShape<'a> {
             retry_at: report.verdict.next_at,
             error: report.verdict.error.as_deref(),
             behind: report.verdict.behind,
+            redriven: report.verdict.redriven,
             note: report.note.as_deref(),
         };
         Self { deliveries: reports.iter().map(shape).collect() }

@@ -64,7 +64,7 @@ pub(super) struct ReplayShape {
 /// Makes a group
 ///
 /// A group is a durable reader: a place in the log, and subscriptions that say what it wants. One that is there stays as it
-/// is, wherever `start` says.
+/// is, wherever in the log `start` says.
 #[utoipa::path(
     put,
     path = "/v1/groups/{group}",
@@ -114,8 +114,8 @@ pub(super) async fn show(State(app): State<Arc<App>>, path: Segment, _: NoQuery)
 
 /// Deletes a group
 ///
-/// With its subscriptions and all else that is known of it. Whoever reads it loses its lease. A handler that still runs
-/// stops with its group, and makes it anew when its process starts again; one that the store keeps is deleted with it.
+/// With its subscriptions and all else that is known of it. Whoever reads it loses its lease. While a process serves the handler
+/// of a config file or an application, its group is not deleted; one that the store keeps is deleted with it.
 #[utoipa::path(
     delete,
     path = "/v1/groups/{group}",
@@ -126,6 +126,7 @@ pub(super) async fn show(State(app): State<Arc<App>>, path: Segment, _: NoQuery)
         (status = 200, description = "It is gone", body = DeletedGroupShape),
         BadRequest,
         NotFound,
+        Conflict,
         DiskFull,
         StoreProblems,
     )

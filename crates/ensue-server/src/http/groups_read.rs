@@ -28,10 +28,12 @@ pub(super) struct ReadShape {
     /// If there is nothing: how long to wait for something; not at all unless told.
     #[schema(maximum = 30000)]
     wait_ms: Option<u64>,
-    /// How long nobody else may read, from the answer on; 30 s unless told.
+    /// How long nobody else may read, from the answer on; 30 s unless told, also for a read that goes on under a `lease` of another
+    /// length.
     #[schema(minimum = 100, maximum = 3600000)]
     lease_ms: Option<u64>,
-    /// Only look: takes no lease, and works while somebody else has it.
+    /// Only look: takes no lease, and works while somebody else has it. Touches nothing: a subscription that nobody reads or touches
+    /// expires all the same.
     peek: Option<bool>,
     /// Read after this place, not before the group's cursor (but for a peek). Unless told: where the last read under `lease` ended, or at
     /// the group's cursor.

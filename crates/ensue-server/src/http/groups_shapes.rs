@@ -27,7 +27,7 @@ pub(crate) struct GroupShape<'a> {
     lanes: u64,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When it was last read or moved on; while somebody has its lease, the end of that.
+    /// When it was last read or moved on; now, while somebody has its lease.
     #[schema(value_type = String, format = DateTime)]
     served_at: Timestamp,
     /// What retention took before the group came to it; null if it never lost anything.
@@ -62,18 +62,18 @@ pub(crate) struct SlotShape<'a> {
     /// Who has it, for people; null if nobody has.
     #[schema(required = true)]
     owner: Option<&'a str>,
-    /// Until when, unless they renew it.
+    /// Until when, unless they renew it; null also where one process alone can write to the store, and runs the handler.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     lease_until: Option<Timestamp>,
 }
 
-impl<'a> From<&'a SlotState> for SlotShape<'a> {
-    fn from(slot: &'a SlotState) -> Self {
+impl<'a> SlotShape<'a> {
+    fn of(slot: &'a SlotState, is_held_alone: bool) -> Self {
         Self {
             slot: slot.slot,
             cursor: slot.cursor,
             owner: slot.owner.as_ref().map(|owner| owner.member.name.as_str()),
-            lease_until: slot.owner.as_ref().map(|owner| owner.lease_until),
+            lease_until: slot.owner.as_ref().filter(|_| !is_held_alone).map(|owner| owner.lease_until),
         }
     }
 }
@@ -94,7 +94,7 @@ impl<'a> From<&'a Group> for GroupShape<'a> {
             created_at: state.created_at,
             served_at: state.served_at,
             lost: group.lost().map(LostShape::from),
-            slots: state.slots.iter().map(SlotShape::from).collect(),
+            slots: state.slots.iter().map(|slot| SlotShape::of(slot, group.is_held_alone)).collect(),
         }
     }
 }

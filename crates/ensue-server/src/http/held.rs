@@ -64,6 +64,8 @@ pub(crate) struct LaneShape<'a> {
     /// `retry` or `skip` if somebody has asked for that and it is not done yet.
     #[schema(value_type = Option<String>, required = true)]
     asked: Option<&'static str>,
+    /// Has somebody brought it back before? `attempts` counts from then on.
+    redriven: bool,
 }
 
 impl<'a> From<&'a LaneRow> for LaneShape<'a> {
@@ -80,6 +82,7 @@ impl<'a> From<&'a LaneRow> for LaneShape<'a> {
             error: row.lane.error.as_deref(),
             since: row.since,
             asked: row.ask.map(Ask::as_str),
+            redriven: row.lane.redriven,
         }
     }
 }

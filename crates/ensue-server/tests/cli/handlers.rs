@@ -71,6 +71,35 @@ fn a_server_runs_the_handlers_of_its_config_file() {
     assert!(log.contains("2 handlers"), "{log}");
 }
 
+/// "The error names file, line and field": also of what only the store knows.
+#[test]
+fn what_the_store_does_not_let_be_is_told_with_its_place() {
+    let folder = folder("handlers:\n  a: []\n");
+    let path = folder.path();
+    run(path, &["publish", "other", "--create", "--store", "ensue.db"]).good();
+    run(path, &["group", "create", "a.read", "--store", "ensue.db"]).good();
+    run(path, &["handler", "set", "a.kept", "--on", "a", "--store", "ensue.db"]).good();
+    let refused = |entry: &str, told: &str| {
+        std::fs::write(path.join("ensue.yaml"), format!("handlers:\n  a:\n    - {{ {entry}, command: [cat] }}\n"))
+            .unwrap();
+        for command in [vec!["serve", "--listen", "127.0.0.1:0"], vec!["work", "--drain"]] {
+            let stderr = run(path, &command).bad();
+            assert!(stderr.contains(told), "{stderr}");
+        }
+    };
+    refused("name: late, start: 99999", "ensue.yaml:3:7: `handlers.a[0].start` is 99999, but the newest event is 1");
+    refused(
+        "name: read",
+        "ensue.yaml:3:7: `handlers.a[0].name` makes the key `a.read`, which a group that is read has",
+    );
+    refused(
+        "name: kept",
+        "ensue.yaml:3:7: `handlers.a[0].name` makes the key `a.kept`, which a handler in the store has",
+    );
+    let groups = run(path, &["group", "list", "--json", "--store", "ensue.db"]).json();
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 2, "nothing was made: {groups}");
+}
+
 #[test]
 fn what_is_held_is_listed_retried_and_skipped() {
     let folder = folder(CONFIG);

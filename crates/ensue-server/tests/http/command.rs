@@ -1,8 +1,8 @@
 //! Programs as handlers: what they are given, what their end means, and that nothing of them is left behind.
 
 use crate::handlers_support::{PATIENCE, config, until};
-use ensue::positions::{LaneQuery, LaneState, LogLine};
-use ensue::{Ensue, GroupName, NewEvent, Running, Seq, Standing};
+use ensue::positions::{Ask, LaneQuery, LaneState, LogLine};
+use ensue::{Ensue, GroupName, NewEvent, ObjectKey, Running, Seq, Standing, Stuck};
 use std::time::{Duration, Instant};
 
 /// A bus with one handler of everything under `t`, called `t.h`.
@@ -99,6 +99,23 @@ async fn another_exit_code_is_a_failure_with_the_last_words() {
     assert_eq!(error, "it ended with exit code 3: early\nwhat went wrong");
     let seq = flow.publish("other").await;
     assert_eq!(flow.becomes(seq, &[Standing::Held]).await.attempts, 1);
+}
+
+/// "A redriven event runs next in its lane, marked `redriven`": a program is told, too.
+#[tokio::test]
+async fn a_program_knows_that_its_event_was_brought_back() {
+    let flow = Flow::start(
+        "echo $ENSUE_ATTEMPT $ENSUE_REDRIVEN\nexit $((1 - ENSUE_REDRIVEN))",
+        "retry: { attempts_max: 1 }, logs: always",
+    )
+    .await;
+    let seq = flow.publish("o").await;
+    assert!(!flow.becomes(seq, &[Standing::Held]).await.redriven);
+    flow.bus.ask_stuck(&Stuck::Object(ObjectKey::parse("o").unwrap()), None, Ask::Retry).await.unwrap();
+    let verdict = flow.becomes(seq, &[Standing::Done]).await;
+    assert_eq!((verdict.attempts, verdict.redriven), (2, true));
+    let lines: Vec<String> = flow.lines(seq).await.into_iter().map(|line| line.message).collect();
+    assert_eq!(lines, ["1 0", "1 1"]);
 }
 
 #[tokio::test]

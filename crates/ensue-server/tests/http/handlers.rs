@@ -3,7 +3,9 @@
 use crate::handlers_support::until;
 use crate::support::{Answer, Server};
 use ensue::positions::{GroupKind, NewGroup};
-use ensue::{Context, Ensue, Event, GroupName, HandlerError, NewEvent, OnExhausted, Outcome, Retry, Running, Start};
+use ensue::{
+    Context, Ensue, Event, GroupName, HandlerError, NewEvent, OnExhausted, Outcome, Retry, Running, Start, Timestamp,
+};
 use ensue_server::HttpOptions;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -138,6 +140,32 @@ async fn what_became_of_an_event_is_told_for_every_handler() {
     assert_eq!(flow.server.get(&format!("/v1/events/{id}/deliveries")).await.json(), json!({"deliveries": []}));
 }
 
+/// A handler that runs would be dead without its group, and nobody would see it.
+#[tokio::test]
+async fn the_group_of_a_handler_that_runs_cannot_be_deleted() {
+    let flow = Flow::start().await;
+    let detail = flow.server.group("DELETE", "t.first", Value::Null).await.problem(409);
+    assert!(detail.contains("the handler `t.first` runs") && detail.contains("take it out"), "{detail}");
+    let good = flow.publish("t.x", Some("good"), "fine").await;
+    flow.becomes(good, "t.first", "done").await;
+}
+
+/// One process alone writes to the embedded store: what it has, it has until it ends, and no time is made up for that.
+#[tokio::test]
+async fn a_handler_that_runs_is_served_now_and_no_year_ahead() {
+    let flow = Flow::start().await;
+    let group = until(async || {
+        let group = flow.server.group_ok("GET", "t.first", Value::Null, 200).await;
+        (!group["slots"][0]["owner"].is_null()).then_some(group)
+    })
+    .await;
+    assert_eq!(group["slots"][0]["lease_until"], Value::Null);
+    let served_at: Timestamp = group["served_at"].as_str().unwrap().parse().unwrap();
+    assert!(served_at <= flow.server.bus.store().now().await.unwrap(), "{group}");
+    let listed = flow.server.get("/v1/groups").await.json();
+    assert!(listed["groups"][0]["served_at"].as_str().unwrap().parse::<Timestamp>().unwrap() <= Timestamp::now());
+}
+
 #[tokio::test]
 async fn what_a_failed_delivery_said_can_be_read() {
     let flow = Flow::start().await;
@@ -177,7 +205,20 @@ async fn what_is_held_is_listed_and_brought_back() {
     let asked = flow.ask("/v1/objects/a%2Fb/retry", json!({})).await;
     assert_eq!((asked.status, &asked.json()["seq"]), (200, &json!(first)), "{}", asked.text());
     flow.becomes(next, "t.first", "done").await;
-    assert_eq!(flow.delivery(first, "t.first").await["state"], "done");
+    let done = flow.delivery(first, "t.first").await;
+    assert_eq!((&done["state"], &done["attempts"], &done["redriven"]), (&json!("done"), &json!(3), &json!(true)));
+    assert_eq!(flow.delivery(next, "t.first").await["redriven"], false);
+
+    // Held again, it is listed as one that somebody has brought back.
+    flow.refused.now(&["bad"]);
+    assert_eq!(flow.held().await[0]["redriven"], false);
+    assert_eq!(flow.ask("/v1/objects/other/retry", json!({})).await.status, 200);
+    until(async || {
+        flow.held().await.first().filter(|lane| lane["redriven"] == true && lane["asked"].is_null()).cloned()
+    })
+    .await;
+    flow.becomes(second, "t.first", "held").await;
+    assert_eq!(flow.delivery(second, "t.first").await["redriven"], true);
 
     let asked = flow.ask("/v1/objects/other/skip", json!({"handler": "t.first"})).await;
     assert_eq!(asked.status, 200, "{}", asked.text());

@@ -129,10 +129,14 @@ async fn handlers_answer(server: &Server, seen: &mut BTreeSet<(String, String, u
         change.lanes.push(LaneChange::Put(lane));
         assert_eq!(store.settle(vec![change]).await.unwrap(), [Settled::Done(Vec::new())]);
     }
+    let one = GroupName::parse("group", "h.one").unwrap();
+    let server_of_it = Member { id: Uuid::from_u128(7), name: "test".into(), kind: GroupKind::Handler };
+    store.serve(server_of_it, SignedDuration::from_secs(60), vec![one]).await.unwrap();
     let mut ask = async |method: &str, path: &str, target: &str, body: &str| {
         let answer = server.request(method, target, &[TOKEN, JSON], body.as_bytes()).await;
         seen.insert((method.to_string(), path.to_string(), answer.status));
     };
+    ask("DELETE", "/v1/groups/{group}", "/v1/groups/h.one", "").await;
     for target in ["/v1/handlers", "/v1/handlers?x=1"] {
         ask("GET", "/v1/handlers", target, "").await;
     }

@@ -113,6 +113,7 @@ async fn the_event_is_posted_under_an_id_that_stays_the_same() {
         assert_eq!(headers["webhook-id"], format!("{}.t.h", event.id));
         assert_eq!(headers["ensue-attempt"], (attempt + 1).to_string());
         assert_eq!(headers["ensue-handler"], "t.h");
+        assert_eq!(headers["ensue-redriven"], "0");
         let sent_at: i64 = headers["webhook-timestamp"].to_str().unwrap().parse().unwrap();
         assert!((Timestamp::now().as_second() - sent_at).abs() < 60);
     }

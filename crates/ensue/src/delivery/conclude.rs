@@ -17,6 +17,9 @@ impl Life<'_> {
     pub async fn conclude(&mut self, finished: Finished) -> Result<(), StoreError> {
         let Finished { key, event, others, attempt, started_at, context, ended } = finished;
         let mut said = context.take();
+        if context.redriven() {
+            self.look_how_often_before(event.seq, attempt).await?;
+        }
         self.suspects.ended(&key).into_iter().for_each(|key| self.lanes.ready(&key));
         self.alone.remove(&event.seq);
         // What was committed in the handler's own transaction is done, whatever came after.
@@ -32,10 +35,11 @@ impl Life<'_> {
             return self.all_not_done((key, event), others, attempt, started_at, ended).await;
         }
         let all = std::iter::once((key, event)).chain(others);
-        if limits.audit || attempt > 1 || keeps_lines {
+        if limits.audit || attempt > 1 || keeps_lines || context.redriven() {
+            let state = if context.redriven() { DeliveryState::Redriven } else { DeliveryState::Done };
             let all: Vec<(LaneKey, Arc<Event>)> = all.collect();
             for (_, event) in &all {
-                self.record(event, DeliveryState::Done, attempt, None, started_at);
+                self.record(event, state, attempt, None, started_at);
             }
             self.all_done(all.into_iter(), said, attempt, started_at);
         } else {
@@ -135,6 +139,7 @@ impl Life<'_> {
     /// An event is done: the cursor and its lane go on.
     pub fn passed(&mut self, key: &LaneKey, seq: Seq) {
         self.window.done(seq);
+        self.started_before.remove(&seq);
         self.lanes.pass(key, seq);
         self.worker.progress.done(seq);
     }
@@ -247,6 +252,17 @@ impl Life<'_> {
         self.pending.lines.extend(lines.into_iter().map(|line| (slot, line)));
     }
 
+    /// An event that was brought back counts its attempts anew; its record goes on counting, as each attempt that fails has one.
+    async fn look_how_often_before(&mut self, seq: Seq, attempt: u32) -> Result<(), StoreError> {
+        if !self.started_before.contains_key(&seq) {
+            let recorded = self.worker.store.deliveries(seq).await?;
+            let own = recorded.iter().find(|delivery| delivery.group == self.worker.spec.key);
+            let before = own.map_or(0, |delivery| (delivery.attempts + 1).saturating_sub(attempt));
+            self.started_before.insert(seq, before);
+        }
+        Ok(())
+    }
+
     fn record(
         &mut self,
         event: &Event,
@@ -260,7 +276,7 @@ impl Life<'_> {
             seq: event.seq,
             object: event.object.clone(),
             state,
-            attempts,
+            attempts: attempts + self.started_before.get(&event.seq).copied().unwrap_or(0),
             error,
             started_at,
             finished_at: Timestamp::now(),

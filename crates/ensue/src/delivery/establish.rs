@@ -4,7 +4,7 @@ use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::Spec;
 use ensue_core::positions::{GroupKind, NewGroup, NewSubscription};
-use ensue_core::{Invalid, StoreError};
+use ensue_core::{Invalid, StoreError, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -16,6 +16,8 @@ const SUBSCRIPTIONS_PAGE: usize = 100;
 pub(super) struct Established {
     pub subscription: Uuid,
     pub slots_total: u16,
+    /// When its group was made: one of that name that was made later is another.
+    pub group_made_at: Timestamp,
 }
 
 /// Makes the groups of handlers that are bound here, and their subscriptions; looks up those that the store keeps. One of those
@@ -48,7 +50,8 @@ pub(super) async fn establish_all(bus: &Ensue, specs: Vec<Arc<Spec>>) -> Result<
             Some(defined) => defined.subscription,
         };
         let slots_total = u16::try_from(group.slots.len()).unwrap_or(1);
-        established.push((spec, Established { subscription, slots_total }));
+        let group_made_at = group.created_at;
+        established.push((spec, Established { subscription, slots_total, group_made_at }));
     }
     Ok(established)
 }

@@ -16,7 +16,7 @@ use ensue_core::handling::Window;
 use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, SlotNumber};
 use ensue_core::store::Page;
 use ensue_core::{Event, Seq, StoreError, Timestamp};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -94,6 +94,8 @@ pub(super) struct Life<'w> {
     pub tick_at: Instant,
     /// Events of a batch that failed: each is run alone.
     pub alone: HashSet<Seq>,
+    /// Of events that were brought back: how often each was started before that.
+    pub started_before: HashMap<Seq, u32>,
     /// Lanes whose next event a rule holds.
     pub held_by_rule: HashSet<LaneKey>,
     /// Lanes whose next event waits for its parents.
@@ -145,6 +147,7 @@ impl<'w> Life<'w> {
             ending_since: Instant::now(),
             tick_at: Instant::now(),
             alone: HashSet::new(),
+            started_before: HashMap::new(),
             held_by_rule: HashSet::new(),
             parked: Vec::new(),
             suspects: Suspects::of(&slots, cursor),

@@ -89,6 +89,7 @@ impl Life<'_> {
             Ask::Retry => {
                 (row.lane.state, row.lane.attempts, row.lane.not_before) = (LaneState::Waiting, 0, None);
                 row.lane.redriven = true;
+                self.started_before.remove(&seq);
             }
             Ask::Skip => {
                 let (attempts, error) = (row.lane.attempts, row.lane.error.clone());

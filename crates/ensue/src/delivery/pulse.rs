@@ -57,13 +57,14 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<bool, Sto
     if is_behind || member.is_some_and(|member| member.lease.is_behind()) {
         catch_up(bus, member.cloned());
     }
-    if inner.handlers.is_news(pulse.definitions_version) {
+    let has_lost_a_group = inner.deliveries().as_ref().is_some_and(|deliveries| deliveries.has_lost_a_group());
+    if inner.handlers.is_news(pulse.definitions_version) || has_lost_a_group {
         take_over_handlers(bus);
     }
     heard.map(|()| grew || pulse.waiting)
 }
 
-/// Serves the handlers that the store keeps, as they are now, unless somebody is at it. The pulse does not wait for it.
+/// Serves the handlers that the store keeps, as they are now, and makes anew the groups that are gone, unless somebody is at it. The pulse does not wait for it.
 fn take_over_handlers(bus: &Ensue) {
     if bus.inner().rebinding.try_lock().is_err() {
         return;
@@ -72,7 +73,7 @@ fn take_over_handlers(bus: &Ensue) {
     tokio::spawn(async move {
         match bus.take_over_defined().await {
             Ok(()) | Err(Error::Store(StoreError::Closed)) => {}
-            Err(error) => tracing::warn!(%error, "the handlers in the store cannot be looked at; trying again"),
+            Err(error) => tracing::warn!(%error, "handlers cannot be taken over; trying again"),
         }
     });
 }

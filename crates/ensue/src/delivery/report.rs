@@ -13,11 +13,15 @@ use ensue_core::positions::{
 };
 use ensue_core::retention::Bounds;
 use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp, Topic};
+use jiff::SignedDuration;
 
 /// How many lanes of one object are looked at: more handlers than anybody has.
 const LANES_MAX: usize = 10_000;
 /// How many lanes of a handler are counted.
 const STUCK_COUNTED_MAX: usize = 1_000;
+
+/// How long after its group a handler's first subscription is made, at most: a process may begin many at once.
+const FIRST_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// What became of an event, for one handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +108,7 @@ impl Ensue {
                 seq,
                 is_wanted: wanted == Ok(true),
                 is_before_start: is_before_start(&event, &group, subscription.as_ref(), start),
+                is_before_change: is_before_change(&event, &group, subscription.as_ref()),
                 cursor: done_to(slot, seq),
                 lane: lane.as_ref().map(|row| &row.lane),
                 recorded: recorded.iter().find(|delivery| delivery.group == group.name),
@@ -261,6 +266,15 @@ fn is_before_start(
     }
 }
 
+/// Was the event in the log before the handler got the condition that it has now? A handler's first subscription is made with
+/// its group, or right after it, and holds for all that the handler ever came to.
+fn is_before_change(event: &Event, group: &GroupState, subscription: Option<&SubscriptionState>) -> bool {
+    subscription.is_some_and(|subscription| {
+        let is_first = subscription.created_at.duration_since(group.created_at) <= FIRST_WITHIN;
+        event.seq <= subscription.created_after && (!is_first || event.recorded_at > group.created_at)
+    })
+}
+
 fn note(
     verdict: &Verdict,
     lane: Option<&LaneRow>,
@@ -276,6 +290,9 @@ fn note(
         (Standing::BeforeStart, ..) if start.is_none() => {
             Some("it was in the log before the handler was made; if that began at the beginning, it is done".into())
         }
+        (Standing::Passed, ..) => Some(
+            "the handler's condition was changed after it: whether it was wanted then, and ran, is not known".into(),
+        ),
         (Standing::Dead, Some(behind), _) => Some(format!("its object was given up at event {behind}")),
         (Standing::Pending, Some(behind), _) => Some(format!("it waits for event {behind} of the same object")),
         (Standing::Pending | Standing::Waiting | Standing::Retrying | Standing::Running, ..) if !is_served => {

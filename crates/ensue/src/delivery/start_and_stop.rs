@@ -13,6 +13,7 @@ use crate::handlers::{Mode, Spec, parents_of};
 use ensue_core::positions::{SlotState, slot_of};
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, GroupName, Seq, StoreError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -55,6 +56,8 @@ struct Running {
     mailbox: Arc<Mailbox>,
     idle: watch::Receiver<Option<Idle>>,
     halt: watch::Sender<Halt>,
+    /// See [`Worker::is_group_gone`].
+    is_group_gone: Arc<AtomicBool>,
     worker: JoinHandle<()>,
 }
 
@@ -84,12 +87,13 @@ impl Deliveries {
         Ok(deliveries)
     }
 
-    /// Runs what is bound now: what is not bound any more comes to its end, what is new begins. One call at a time: whoever
-    /// changes what is bound holds `Inner::rebinding`. If it fails, what runs is what ran.
+    /// Runs what is bound now: what is not bound any more comes to its end; what is new begins, and so does what has lost its
+    /// group. One call at a time: whoever changes what is bound holds `Inner::rebinding`. If it fails, what runs is what ran.
     pub async fn take_over(&self, bus: &Ensue) -> Result<(), Error> {
         let specs = bus.inner().handlers.bound();
-        let is_running = |spec: &Arc<Spec>| self.lock().running.iter().any(|one| Arc::ptr_eq(&one.spec, spec));
+        let is_running = |spec: &Arc<Spec>| self.lock().running.iter().any(|one| one.runs(spec));
         let new: Vec<Arc<Spec>> = specs.iter().filter(|spec| !is_running(spec)).cloned().collect();
+        let to_begin = new.clone();
         let new = establish_all(bus, new).await?;
         // Who only runs jobs takes no slots; but a change of rules must wait for it, too.
         if !specs.is_empty() || bus.inner().handlers.has_registered() || self.membership.has_joined() {
@@ -109,7 +113,10 @@ impl Deliveries {
         if handlers.is_stopped {
             return Ok(());
         }
-        handlers.unbind(&self.router, |spec| !specs.iter().any(|bound| Arc::ptr_eq(bound, spec)));
+        handlers.unbind(&self.router, |spec| {
+            let is_among = |specs: &[Arc<Spec>]| specs.iter().any(|one| Arc::ptr_eq(one, spec));
+            !is_among(&specs) || is_among(&to_begin)
+        });
         // All mailboxes are there before the first handler begins.
         let new = new.into_iter().map(|(spec, place)| {
             let progress = Arc::new(Progress::default());
@@ -121,10 +128,13 @@ impl Deliveries {
         for (spec, place, progress, mailbox) in new {
             let (idle, is_idle) = watch::channel(None);
             let (halt, begin) = (watch::Sender::new(Halt::Not), Arc::new(Notify::new()));
+            let is_group_gone = Arc::<AtomicBool>::default();
             let worker = Worker {
                 spec: spec.clone(),
                 subscription: place.subscription,
                 slots_total: place.slots_total,
+                group_made_at: place.group_made_at,
+                is_group_gone: is_group_gone.clone(),
                 store: bus.store().clone(),
                 router: self.router.clone(),
                 settler: self.settler.clone(),
@@ -157,6 +167,7 @@ impl Deliveries {
                 mailbox,
                 idle: is_idle,
                 halt,
+                is_group_gone,
                 worker: task,
             });
         }
@@ -171,6 +182,11 @@ impl Deliveries {
 
     fn keep(&self, task: JoinHandle<()>) {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Has a handler that runs here lost its group?
+    pub fn has_lost_a_group(&self) -> bool {
+        self.lock().running.iter().any(|handler| handler.is_group_gone.load(Ordering::SeqCst))
     }
 
     /// Lets the handlers look whether more can start.
@@ -316,6 +332,11 @@ impl Handlers {
 }
 
 impl Running {
+    /// Does it run this handler, on the group that it was begun with?
+    fn runs(&self, spec: &Arc<Spec>) -> bool {
+        Arc::ptr_eq(&self.spec, spec) && !self.is_group_gone.load(Ordering::SeqCst)
+    }
+
     /// It comes to its end.
     fn leave(self) -> Leaving {
         let (ended, has_ended) = watch::channel(false);

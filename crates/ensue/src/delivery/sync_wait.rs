@@ -8,6 +8,7 @@ use super::progress::Progress;
 use super::start_and_stop::Deliveries;
 use crate::Ensue;
 use crate::error::Error;
+use ensue_core::handling::Standing;
 use ensue_core::{Appended, Entry, Event, GroupName, NewEvent, Seq, Timestamp};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -82,10 +83,11 @@ impl Ensue {
             match tokio::time::timeout_at(deadline, self.deliveries_to(seq, Some(&handlers))).await {
                 Ok(Ok(reports)) => {
                     let reports = reports.unwrap_or_default();
-                    let is_open = |handler: &GroupName| {
-                        reports.iter().any(|report| report.handler == *handler && report.verdict.standing.is_open())
+                    let has_ended = |wait: &Wait| {
+                        let report = reports.iter().find(|report| report.handler == wait.handler);
+                        report.is_some_and(|report| wait.has_ended(report.verdict.standing))
                     };
-                    waits.iter().filter(|at| !is_open(&open.waits[**at].handler)).for_each(|at| {
+                    waits.iter().filter(|at| has_ended(&open.waits[**at])).for_each(|at| {
                         open.left.remove(at);
                     });
                 }
@@ -105,6 +107,17 @@ struct Wait {
     /// Was it published before?
     is_repeated: bool,
     progress: Arc<Progress>,
+}
+
+impl Wait {
+    /// Is there nothing more to wait for? A handler that began after the event, or wants something else since, had its group made
+    /// anew or was changed meanwhile: it has not run what was just published. What was published before may be older than it.
+    fn has_ended(&self, standing: Standing) -> bool {
+        match standing {
+            Standing::BeforeStart | Standing::Passed => self.is_repeated,
+            standing => !standing.is_open(),
+        }
+    }
 }
 
 /// What is waited for. Whoever stops waiting leaves nothing behind.

@@ -13,9 +13,10 @@ use crate::handlers::{Spec, States};
 use crate::rules::Gate;
 use ensue_core::positions::{Acquire, AcquiredSlot, Replay, SlotNumber};
 use ensue_core::store::SharedStore;
-use ensue_core::{Event, GroupName, Seq, StoreError};
+use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -64,6 +65,10 @@ pub(super) struct Worker {
     pub spec: Arc<Spec>,
     pub subscription: Uuid,
     pub slots_total: u16,
+    /// When its group was made.
+    pub group_made_at: Timestamp,
+    /// Set once the group turns out to be gone, or to be another: then the worker ends, and the next pulse begins anew.
+    pub is_group_gone: Arc<AtomicBool>,
     pub store: SharedStore,
     pub router: Arc<Router>,
     pub settler: Settler,
@@ -150,6 +155,13 @@ impl Worker {
                 Ok(End::Again) => self.progress.begin_again(),
                 Err(StoreError::Closed) => return,
                 Err(_) if *stop.borrow() != Halt::Not => return,
+                Err(error) if self.is_group_gone.load(Ordering::SeqCst) => {
+                    // One that the store keeps is gone with its group.
+                    if self.spec.defined.is_none() {
+                        tracing::warn!(handler = %self.spec.key, %error, "its group is made anew, from where it is told to start");
+                    }
+                    return;
+                }
                 Err(error) => {
                     self.progress.end();
                     tracing::warn!(handler = %self.spec.key, %error, "the handler begins again");
@@ -225,7 +237,8 @@ impl Worker {
     /// What the slots run again, by number. Asked for once they are taken: who changes it takes them away.
     pub async fn replays(&self) -> Result<Vec<Option<Replay>>, StoreError> {
         let mut replays = vec![None; usize::from(self.slots_total)];
-        for slot in self.store.group(&self.spec.key).await?.into_iter().flat_map(|group| group.slots) {
+        let group = self.store.group(&self.spec.key).await?.filter(|group| group.created_at == self.group_made_at);
+        for slot in group.ok_or_else(|| self.group_is_gone())?.slots {
             if let Some(replay) = replays.get_mut(usize::from(slot.slot)) {
                 *replay = slot.replay;
             }
@@ -242,15 +255,16 @@ impl Worker {
             slots: slots.to_vec(),
             go_on: None,
         };
-        let acquired = self.store.acquire(acquire).await?.ok_or_else(|| {
-            StoreError::Engine(format!(
-                "the group of the handler `{}` was deleted; restart to make it anew",
-                self.spec.key
-            ))
-        })?;
+        let acquired = self.store.acquire(acquire).await?.ok_or_else(|| self.group_is_gone())?;
         self.membership.renewed(sent);
         self.check_whose_it_is().await?;
         Ok(acquired.slots)
+    }
+
+    /// Somebody has deleted the group: nothing of what this worker knows is true any more.
+    fn group_is_gone(&self) -> StoreError {
+        self.is_group_gone.store(true, Ordering::SeqCst);
+        StoreError::Unavailable(format!("the group of the handler `{}` was deleted", self.spec.key))
     }
 
     /// Is the group still the one of this handler, wanting the same? Looked at when slots were taken: whoever defines a handler

@@ -30,7 +30,8 @@ pub struct ExplainedDelivery {
 /// Why an event was or was not handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedEvent {
-    /// In all: `held` where a handler waits for somebody, `open` while one has it to do, `done`, or `not_matched` if none wants it.
+    /// In all: `held` where a handler waits for somebody, `open` while one has it to do, `done`, `passed` if it is not known of one
+    /// whether it wanted it then, or `not_matched` if none wants it.
     pub explanation: Explanation,
     /// For each handler.
     pub handlers: Vec<ExplainedDelivery>,
@@ -63,7 +64,7 @@ impl Ensue {
                 object: event.object.as_ref().map(ObjectKey::as_str),
             };
             let mut explanation = explain_delivery(&facts);
-            if report.verdict.standing == Standing::Done
+            if matches!(report.verdict.standing, Standing::Done | Standing::Passed)
                 && let Some(job) = self.job_of(&report.handler, &event).await?
             {
                 explanation = self.continued(&job, explanation).await?;
@@ -136,15 +137,18 @@ impl Ensue {
 fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
     const SETTLED: [&str; 7] = ["done", "succeeded", "dead", "cancelled", "skipped", "not_matched", "before_start"];
     let mut because = Vec::new();
-    let (mut is_open, mut is_held, mut is_matched) = (false, false, false);
+    let (mut is_open, mut is_held, mut is_matched, mut is_unknown) = (false, false, false, false);
     for ExplainedDelivery { handler, explanation } in handlers {
         let verdict = explanation.verdict.as_str();
-        is_matched |= !matches!(verdict, "not_matched" | "before_start");
+        is_matched |= !matches!(verdict, "not_matched" | "before_start" | "passed");
         is_held |= verdict == "held";
         if SETTLED.contains(&verdict) {
             continue;
         }
-        is_open = true;
+        match verdict {
+            "passed" => is_unknown = true,
+            _ => is_open = true,
+        }
         let Some(first) = explanation.because.first() else { continue };
         let detail = format!("`{handler}`: {verdict}: {}", first.detail);
         because.push(Reason { detail, ..first.clone() });
@@ -157,11 +161,12 @@ fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
         };
         because.push(Reason::new(ReasonKind::State, None, detail));
     }
-    let verdict = match (is_held, is_open, is_matched) {
+    let verdict = match (is_held, is_open, is_unknown, is_matched) {
         (true, ..) => "held",
-        (false, true, _) => "open",
-        (false, false, true) => "done",
-        (false, false, false) => "not_matched",
+        (false, true, ..) => "open",
+        (false, false, true, _) => "passed",
+        (false, false, false, true) => "done",
+        (false, false, false, false) => "not_matched",
     };
     Explanation { verdict: verdict.to_owned(), because }
 }

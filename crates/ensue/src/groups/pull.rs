@@ -37,9 +37,9 @@ pub struct Pull {
     pub limit: usize,
     /// If there is nothing: how long to wait for something, at most [`WAIT_MAX`].
     pub wait: Duration,
-    /// How long nobody else may read, from the answer on: [`LEASE_MIN`] to [`LEASE_MAX`].
+    /// How long nobody else may read, from the answer on: [`LEASE_MIN`] to [`LEASE_MAX`]. Who goes on under a lease says it anew.
     pub lease: Duration,
-    /// Only look: takes no lease, and works while somebody else has it.
+    /// Only look: takes no lease, works while somebody else has it, and touches no subscription.
     pub peek: bool,
     /// Read after this place, not before the group's cursor (but for a peek) nor beyond the end of the log; where the
     /// lease is if it is left out, or else at the cursor.

@@ -4,7 +4,7 @@ use super::{Groups, named, unknown};
 use crate::error::Error;
 use ensue_core::positions::{GroupKind, GroupState, Lost, NewGroup, Start, check_cursor};
 use ensue_core::retention::Bounds;
-use ensue_core::{GroupName, Invalid, Seq};
+use ensue_core::{GroupName, Invalid, Seq, StoreError, Timestamp};
 
 /// A group as it is, beside the log as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Group {
     pub state: GroupState,
     /// What of the log was there.
     pub bounds: Bounds,
+    /// Does its owner hold it without an end? One process alone writes to the store, and runs the handler.
+    pub is_held_alone: bool,
 }
 
 impl Group {
@@ -38,8 +40,13 @@ pub(super) fn lost_after(cursor: Seq, bounds: Bounds) -> Option<Lost> {
 }
 
 impl Groups<'_> {
-    /// Makes a group that is read from outside, and says whether it is new. One that is there stays where it is.
+    /// Makes a group that is read from outside, and says whether it is new. One that is there stays where it is. A start beyond the
+    /// end of the log is refused either way.
     pub async fn create(&self, name: &str, start: Start) -> Result<(Group, bool), Error> {
+        let bounds = self.bus.store().bounds().await?;
+        if matches!(start, Start::After(seq) if seq > bounds.last) {
+            start.cursor(bounds)?;
+        }
         let new = NewGroup { name: named(name)?, kind: GroupKind::Pull, start, slots: 1 };
         let (state, is_new) = self.bus.store().create_group(new).await?;
         Ok((self.beside_the_log(state).await?, is_new))
@@ -55,27 +62,49 @@ impl Groups<'_> {
     /// All groups, those of handlers too, by name.
     pub async fn list(&self) -> Result<Vec<Group>, Error> {
         let groups = self.bus.store().groups().await?;
-        let bounds = self.bus.store().bounds().await?;
-        Ok(groups.into_iter().map(|state| Group { state, bounds }).collect())
+        self.all_beside_the_log(groups).await
     }
 
     /// The same page by page: at most `limit` groups after the one of this name.
     pub async fn page(&self, after: Option<&str>, limit: usize) -> Result<Vec<Group>, Error> {
         let after = after.map(|after| GroupName::parse("after", after)).transpose()?;
         let groups = self.bus.store().groups_after(None, after.as_ref(), limit).await?;
-        let bounds = self.bus.store().bounds().await?;
-        Ok(groups.into_iter().map(|state| Group { state, bounds }).collect())
+        self.all_beside_the_log(groups).await
     }
 
-    /// Forgets a group and all that belongs to it. Whoever reads it has lost its lease.
+    /// Forgets a group and all that belongs to it. Whoever reads it has lost its lease. The group of a handler that a program
+    /// has bound and serves now is a conflict; one that the store keeps goes with its group.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let name = named(name)?;
+        self.check_is_not_served(&name).await?;
         let deleted = self.bus.store().delete_group(&name).await?;
         self.bus.tell_moved();
         match deleted {
             true => Ok(()),
             false => Err(unknown(&name)),
         }
+    }
+
+    /// Does nobody serve it who would be left without its group?
+    async fn check_is_not_served(&self, name: &GroupName) -> Result<(), Error> {
+        let members = self.bus.store().members().await?;
+        let serving: Vec<&str> = members
+            .iter()
+            .filter(|serving| serving.groups.contains(name))
+            .map(|serving| serving.member.name.as_str())
+            .collect();
+        if serving.is_empty() {
+            return Ok(());
+        }
+        let (_, defined) = self.bus.store().definitions().await?;
+        if defined.iter().any(|definition| definition.key == *name) {
+            return Ok(());
+        }
+        Err(StoreError::Conflict(format!(
+            "the handler `{name}` runs on this group now ({}): take it out of the config file or the application, or stop that process, and delete its group then",
+            serving.join(", ")
+        ))
+        .into())
     }
 
     /// Moves a group to another place, forward or back: it goes on with the event after that. Whoever reads it has lost its
@@ -106,8 +135,37 @@ impl Groups<'_> {
         self.beside_the_log(state).await
     }
 
-    /// The log is looked at after the group, which then is never ahead of it.
     async fn beside_the_log(&self, state: GroupState) -> Result<Group, Error> {
-        Ok(Group { state, bounds: self.bus.store().bounds().await? })
+        let log = self.look_at_the_log().await?;
+        Ok(log.beside(state))
+    }
+
+    async fn all_beside_the_log(&self, groups: Vec<GroupState>) -> Result<Vec<Group>, Error> {
+        let log = self.look_at_the_log().await?;
+        Ok(groups.into_iter().map(|state| log.beside(state)).collect())
+    }
+
+    /// The log is looked at after the groups, which then are never ahead of it.
+    async fn look_at_the_log(&self) -> Result<Log, Error> {
+        let store = self.bus.store();
+        let (bounds, now, is_alone) = (store.bounds().await?, store.now().await?, store.handler_slots() == 1);
+        Ok(Log { bounds, now, is_alone })
+    }
+}
+
+/// The log as it is.
+struct Log {
+    bounds: Bounds,
+    now: Timestamp,
+    /// Can one process alone write to it?
+    is_alone: bool,
+}
+
+impl Log {
+    fn beside(&self, mut state: GroupState) -> Group {
+        // Who has a lease has served it until now, whenever that ends.
+        state.served_at = state.served_at.min(self.now);
+        let is_held_alone = self.is_alone && state.kind == GroupKind::Handler;
+        Group { state, bounds: self.bounds, is_held_alone }
     }
 }

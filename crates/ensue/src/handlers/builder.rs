@@ -305,7 +305,11 @@ impl HandlerBuilder {
                     "stands beside a condition that the handler is bound to already: write one condition with AND";
                 return Err(Invalid::new("when", reason));
             }
-            Some((source, params)) => (Some(Arc::new(Condition::parse(&source)?)), params),
+            Some((source, params)) => {
+                let condition = Condition::parse(&source)?;
+                condition.check_params(&params)?;
+                (Some(Arc::new(condition)), params)
+            }
             None => (self.binding.condition, self.binding.params),
         };
         Ok(Spec {

@@ -7,6 +7,7 @@ mod commits_together;
 mod commits_together_postgres;
 mod crash;
 mod defined;
+mod group_gone;
 mod idle;
 mod many;
 mod order;

@@ -3,7 +3,7 @@
 use crate::support::{LONG, Seen, event, name, stuck, until};
 use ensue::positions::{Ask, LaneQuery};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Ensue, Event, HandlerError, OnExhausted, Outcome, Retry, Timestamp};
+use ensue::{Context, Ensue, Event, HandlerError, OnExhausted, Outcome, Retry, Standing, Timestamp};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -109,10 +109,17 @@ async fn a_held_event_that_is_retried_runs_next_and_is_marked() {
         bus.publish(event("a", "x")).await.unwrap();
     }
     bus.drain().await.unwrap();
+    let told = async |seq| bus.deliveries(seq).await.unwrap().unwrap().remove(0).verdict;
+    let before = told(1).await;
+    assert_eq!((before.standing, before.attempts, before.redriven), (Standing::Held, 1, false));
     bus.ask_stuck(&stuck("x"), None, Ask::Retry).await.unwrap();
     bus.drain().await.unwrap();
     assert_eq!(seen.seqs(), [1, 1, 2]);
     assert_eq!(*redriven.lock().unwrap(), [(false, 1), (true, 1), (false, 1)]);
+    // And it is told so, with how often it ran in all.
+    let (first, second) = (told(1).await, told(2).await);
+    assert_eq!((first.standing, first.attempts, first.redriven), (Standing::Done, 2, true));
+    assert_eq!((second.standing, second.attempts, second.redriven), (Standing::Done, 1, false));
     running.shutdown(LONG).await.unwrap();
 }
 

@@ -313,6 +313,10 @@ fn contains(tree: &ast::Expr, whole: &ast::Expr, part: &ast::Expr, depth: usize)
     if (first.kind, second.kind) == (Kind::Literal, Kind::Literal) {
         return Err(refused_part(tree, "the type of neither side is known; cast one with ::jsonb"));
     }
+    if [first.kind, second.kind].into_iter().any(|kind| matches!(kind, Kind::Known(Type::Array(_)))) {
+        let reason = "containment is between two jsonb, and not between arrays; write to_jsonb(ARRAY[…]), or = ANY(ARRAY[…]) for one element";
+        return Err(refused_part(tree, reason));
+    }
     let first = coerce(first, Scalar::Jsonb.into(), whole, "containment")?;
     let second = coerce(second, Scalar::Jsonb.into(), part, "containment")?;
     let reads = first.reads || second.reads;
