@@ -30,7 +30,7 @@ pub(crate) struct DeliveriesShape<'a> {
 pub(crate) struct DeliveryShape<'a> {
     /// The handler's key.
     handler: &'a str,
-    /// `done`; `pending` (waits for its turn, or began a moment ago), `running`, `waiting` (put off by the handler),
+    /// That of its job where it became one, for workers elsewhere. `done`; `pending` (waits for its turn, or began a moment ago), `running`, `waiting` (put off by the handler),
     /// `retrying`; `held` (attempts exhausted: waits for somebody), `dead` (given up), `cancelled` (by the handler),
     /// `skipped` (by somebody); `not_matched` (the handler does not want it), `before_start` (older than the handler).
     state: &'static str,
@@ -48,6 +48,9 @@ pub(crate) struct DeliveryShape<'a> {
     /// The event of the same object that it waits for.
     #[schema(value_type = Option<u64>, required = true)]
     behind: Option<Seq>,
+    /// The job that it became: of a handler whose deliveries workers claim, until that job is forgotten.
+    #[schema(required = true)]
+    job: Option<String>,
     /// What else is to be said, for people.
     #[schema(required = true)]
     note: Option<&'a str>,
@@ -63,6 +66,7 @@ impl<'a> From<&'a [DeliveryReport]> for DeliveriesShape<'a> {
             retry_at: report.verdict.next_at,
             error: report.verdict.error.as_deref(),
             behind: report.verdict.behind,
+            job: report.job.as_ref().map(|job| job.id.to_string()),
             note: report.note.as_deref(),
         };
         Self { deliveries: reports.iter().map(shape).collect() }

@@ -99,6 +99,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         handler: query.group("handler")?,
         object: query.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
         after: after.transpose()?.map(JobId::number),
+        ..JobQuery::default()
     };
     let page = app.bus.seen_jobs(&wanted, query.page_limit()?).await?;
     Ok(shapes::json(StatusCode::OK, &JobsShape::from(&page)))
@@ -243,7 +244,7 @@ pub(super) async fn bulk(State(app): State<Arc<App>>, _: NoQuery, request: Reque
         states: states.map_err(|reason| Problem::invalid("state", reason))?.unwrap_or_else(|| could_be(steer)),
         handler: filter.text("handler")?.map(|handler| GroupName::parse("handler", &handler)).transpose()?,
         object: filter.text("object")?.map(|object| ObjectKey::parse(&object)).transpose()?,
-        after: None,
+        ..JobQuery::default()
     };
     let bulk = app.bus.steer_all(wanted, steer, dry_run).await?;
     Ok(shapes::json(StatusCode::OK, &BulkShape::new(bulk, dry_run)))

@@ -5,8 +5,10 @@
 
 use crate::Ensue;
 use crate::error::Error;
+use crate::handlers::info;
 use ensue_core::explain::{JobFacts, held_by};
 use ensue_core::jobs::{Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
+use ensue_core::positions::GroupKind;
 use ensue_core::rules::RuleSet;
 use ensue_core::{GroupName, ObjectKey, StoreError, Timestamp};
 use std::collections::HashMap;
@@ -42,12 +44,13 @@ pub(crate) struct Around<'a> {
     counts: Option<Vec<JobCount>>,
     /// What the jobs of a lane wait for: the one that runs, or the first.
     first: HashMap<(GroupName, ObjectKey), Job>,
+    pulls: HashMap<GroupName, bool>,
 }
 
 impl<'a> Around<'a> {
     pub async fn new(bus: &'a Ensue) -> Result<Self, StoreError> {
         let (now, rules) = (bus.store().now().await?, bus.store().rules().await?);
-        Ok(Self { bus, now, rules, servers: None, counts: None, first: HashMap::new() })
+        Ok(Self { bus, now, rules, servers: None, counts: None, first: HashMap::new(), pulls: HashMap::new() })
     }
 
     /// Where a job stands.
@@ -63,11 +66,14 @@ impl<'a> Around<'a> {
         };
         let waits = job.state == JobState::Available;
         let (served_until, running) = if waits { self.workers(&job.handler).await? } else { (None, 0) };
+        let is_pull = waits && served_until.is_none() && self.is_pull(&job.handler).await?;
+        let rules = self.rules.all_holding(&job.handler, job.object.as_ref(), self.now);
         let facts = JobFacts {
             job,
             predecessor: predecessor.as_ref(),
-            rule: self.rules.holding(&job.handler, job.object.as_ref(), self.now),
+            rules: &rules,
             served_until,
+            is_pull,
             running,
             now: self.now,
         };
@@ -107,6 +113,18 @@ impl<'a> Around<'a> {
         let running = counts.iter().find(is_running).map_or(0, |count| count.count);
         self.counts = Some(counts);
         Ok((until, running))
+    }
+
+    /// Is it a handler of events whose deliveries become jobs? No other handler has both a group and jobs.
+    async fn is_pull(&mut self, handler: &GroupName) -> Result<bool, StoreError> {
+        if let Some(known) = self.pulls.get(handler) {
+            return Ok(*known);
+        }
+        let group = self.bus.store().group(handler).await?;
+        let is_pull = group.is_some_and(|group| group.kind == GroupKind::Handler)
+            || self.bus.inner().handlers.find(handler).is_some_and(|spec| info(&spec).pull);
+        self.pulls.insert(handler.clone(), is_pull);
+        Ok(is_pull)
     }
 
     async fn tell(&mut self, job: Job) -> Result<SeenJob, StoreError> {
