@@ -40,6 +40,7 @@ on_both! {
     the_job_of_a_delivery_is_found_behind_many_others;
     a_pull_handler_is_registered_before_a_worker_asks;
     all_rules_that_hold_are_named_and_an_object_waits_for_them;
+    a_worker_hears_how_many_of_its_lines_are_kept;
 }
 
 impl Server {
@@ -194,6 +195,12 @@ async fn all_rules_that_hold_are_named_and_an_object_waits_for_them(server: &Ser
     assert!(text.contains("rules/pause/handler:a") && text.contains("rules/block/handler:a.h"), "{text}");
     let event = server.told(&format!("explain?event={seq}&handler=a.h")).await;
     assert_eq!((&event["because"][0]["kind"], &event["because"][1]["kind"]), (&json!("rule"), &json!("rule")));
+    let sent = server.api_ok("POST", "jobs", json!({"handler": "j", "object": "x"}), 201).await;
+    assert_eq!(sent["state"], "parked");
+    let sent = server.api_ok("POST", "jobs", json!({"handler": "j"}), 201).await;
+    assert_eq!(sent["state"], "parked", "also where it could run but for the rule");
+    let job = server.job(sent["id"].as_str().unwrap()).await;
+    assert_eq!(job["state"], "parked");
     let job = server.send_job(json!({"handler": "j", "object": "x"})).await;
     let job = server.job(&job).await;
     let held_by = job["held_by"].as_str().unwrap();
@@ -203,4 +210,20 @@ async fn all_rules_that_hold_are_named_and_an_object_waits_for_them(server: &Ser
     }
     until(async || (server.told("explain?object=o").await["verdict"] == "free").then_some(())).await;
     running.shutdown(PATIENCE).await.unwrap();
+}
+
+async fn a_worker_hears_how_many_of_its_lines_are_kept(server: &Server) {
+    let id = server.send_job(json!({"handler": "h"})).await;
+    let claimed = server.claim_one("h").await;
+    let lines = |count: usize| json!({"lines": vec![json!({"message": "said"}); count]});
+    for _ in 0..10 {
+        let kept = server.under_ok(&claimed, "log", lines(990)).await;
+        assert_eq!(kept["kept"], 990);
+    }
+    assert_eq!(server.under_ok(&claimed, "log", lines(150)).await["kept"], 99);
+    assert_eq!(server.under_ok(&claimed, "log", lines(1)).await["kept"], 0);
+    let logs = server.told(&format!("jobs/{id}/logs?after=9998&limit=10")).await;
+    let said: Vec<&str> = logs["logs"].as_array().unwrap().iter().map(|l| l["message"].as_str().unwrap()).collect();
+    assert_eq!((said.len(), said[0]), (2, "said"));
+    assert!(said[1].starts_with("51 more lines were dropped"), "{said:?}");
 }

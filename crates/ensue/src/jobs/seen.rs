@@ -7,7 +7,7 @@ use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::info;
 use ensue_core::explain::{JobFacts, held_by};
-use ensue_core::jobs::{Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
+use ensue_core::jobs::{Enqueued, Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
 use ensue_core::positions::GroupKind;
 use ensue_core::rules::RuleSet;
 use ensue_core::{GroupName, ObjectKey, StoreError, Timestamp};
@@ -153,6 +153,23 @@ impl Ensue {
             Some(job) => Ok(Some(self.tell_job(job).await?)),
             None => Ok(None),
         }
+    }
+
+    /// Where jobs that were sent stand for whoever looks: one that only a rule keeps from running is parked. Nothing is looked
+    /// up where there are no rules.
+    pub async fn seen_states(&self, sent: &[Enqueued]) -> Result<Vec<JobState>, Error> {
+        let around = Around::new(self).await?;
+        let mut states: Vec<JobState> = sent.iter().map(|job| job.state).collect();
+        if around.rules.is_empty() {
+            return Ok(states);
+        }
+        for (state, sent) in states.iter_mut().zip(sent).filter(|(state, _)| **state == JobState::Available) {
+            if let Some(job) = self.job(sent.id).await? {
+                let rule = around.rules.holding(&job.handler, job.object.as_ref(), around.now);
+                *state = seen(*state, rule.is_some());
+            }
+        }
+        Ok(states)
     }
 
     /// What is told of a job that was looked up before.
