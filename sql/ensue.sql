@@ -1,4 +1,4 @@
--- Ensue, version 13 of its schema, in the schema "ensue".
+-- Ensue, version 14 of its schema, in the schema "ensue".
 -- Run it in one transaction: psql -1 -v ON_ERROR_STOP=1 -f FILE
 
 -- The schema, unless somebody with more rights has made it for us, and the table of its version.
@@ -760,6 +760,13 @@ LANGUAGE sql STABLE
 AS $body$
     SELECT p_payload
 $body$;
+
+-- Jobs that died are counted, found and forgotten apart from those that ended otherwise: they are few, and somebody may want them
+-- back.
+DROP INDEX "ensue".jobs_over;
+CREATE INDEX jobs_over ON "ensue".jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead';
+CREATE INDEX jobs_dead ON "ensue".jobs (finished_at, number, turn) WHERE state = 'dead';
 
 -- Who may write the log now: one transaction at a time, until it has committed.
 -- The key is made from the schema's name, so that two logs in one database do not wait for each other. `append` takes
@@ -3139,24 +3146,30 @@ BEGIN
 END
 $body$;
 
--- Tells of jobs that have died: `jobs::notices::job_dead`, carried out. Answers where the log ends then, if anything was told.
+-- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told.
 CREATE OR REPLACE FUNCTION "ensue".jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
+    v_topics text[];
     v_payloads text[];
     v_objects text[];
     v_all int[];
 BEGIN
-    SELECT array_agg(d.payload ORDER BY d.number), array_agg(d.object ORDER BY d.number) INTO v_payloads, v_objects
+    SELECT array_agg(d.topic ORDER BY d.number, d.nth), array_agg(d.payload ORDER BY d.number, d.nth),
+        array_agg(d.object ORDER BY d.number, d.nth)
+    INTO v_topics, v_payloads, v_objects
     FROM (
-        SELECT j.number, j.object, json_build_object(
+        SELECT j.number, k.nth, k.topic, j.object, CASE k.nth WHEN 1 THEN json_build_object(
             'job', (lpad(to_hex(j.stamp >> 12), 12, '0') || '7' || lpad(to_hex(j.stamp & 4095), 3, '0')
                 || to_hex(j.number | '-9223372036854775808'::bigint))::uuid,
             'handler', j.handler, 'object', j.object, 'attempts', j.attempts,
-            'error', coalesce(j.error_texts[cardinality(j.error_texts)], ''), 'event', j.event_seq)::text AS payload
-        FROM "ensue".jobs j
-        WHERE j.number = ANY (p_dead)
+            'error', coalesce(j.error_texts[cardinality(j.error_texts)], ''), 'event', j.event_seq)
+        ELSE json_build_object(
+            'handler', j.handler, 'object', j.object, 'event', j.event_seq, 'attempts', j.attempts,
+            'error', coalesce(j.error_texts[cardinality(j.error_texts)], '')) END::text AS payload
+        FROM "ensue".jobs j CROSS JOIN (VALUES (1, 'ensue.job.dead'), (2, 'ensue.object.held')) k(nth, topic)
+        WHERE j.number = ANY (p_dead) AND (k.nth = 1 OR (j.turn IS NOT NULL AND j.event_seq IS NOT NULL))
             AND (j.event_topic = 'ensue' OR starts_with(j.event_topic, 'ensue.')) IS NOT TRUE
     ) d;
     IF v_payloads IS NULL THEN
@@ -3167,7 +3180,7 @@ BEGIN
         p_now, p_hint, v_all, v_all, 
         -- As ids are stored: their chance without their time.
         ARRAY(SELECT ('0000000000000' || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid FROM unnest(v_all)),
-        array_fill('ensue.job.dead'::text, ARRAY[cardinality(v_all)]), v_payloads, NULL, NULL, NULL, v_objects, NULL, NULL, NULL) a);
+        v_topics, v_payloads, NULL, NULL, NULL, v_objects, NULL, NULL, NULL) a);
 END
 $body$;
 
@@ -3548,30 +3561,42 @@ END
 $body$;
 
 -- Forgets up to p_limit jobs that are over and hold no lane, with what they said: those that ended before p_before, and the
--- oldest beyond p_keep. Answers how many. What somebody is changing is left to the next time. Also forgets what was answered
--- to calls of more than an hour ago.
+-- oldest beyond p_keep; those that died are counted by themselves. Answers how many. What somebody is changing is left to the
+-- next time. Also forgets what was answered to calls of more than an hour ago.
 CREATE OR REPLACE FUNCTION "ensue".jobs_purge(p_before timestamptz, p_keep bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE
     v_too_many bigint;
+    v_dead_too_many bigint;
     v_old bigint[];
 BEGIN
     DELETE FROM "ensue".job_calls t WHERE t.at < clock_timestamp() - interval '1 hour';
     -- Counted in the index by age, and no further than it matters.
     SELECT count(*) INTO v_too_many FROM (
-        SELECT 1 FROM "ensue".jobs j WHERE j.finished_at IS NOT NULL AND j.turn IS NULL
+        SELECT 1 FROM "ensue".jobs j WHERE j.finished_at IS NOT NULL AND j.turn IS NULL AND j.state <> 'dead'
+        ORDER BY j.finished_at DESC, j.number DESC OFFSET p_keep LIMIT p_limit) x;
+    SELECT count(*) INTO v_dead_too_many FROM (
+        SELECT 1 FROM "ensue".jobs j WHERE j.state = 'dead' AND j.turn IS NULL
         ORDER BY j.finished_at DESC, j.number DESC OFFSET p_keep LIMIT p_limit) x;
     v_old := ARRAY(
         SELECT o.number FROM (
-            SELECT x.number, x.finished_at, row_number() OVER (ORDER BY x.finished_at, x.number) AS nth
+            SELECT x.number, x.finished_at, v_too_many AS too_many, row_number() OVER (ORDER BY x.finished_at, x.number) AS nth
             FROM (
-                SELECT j.number, j.finished_at FROM "ensue".jobs j WHERE j.finished_at IS NOT NULL AND j.turn IS NULL
+                SELECT j.number, j.finished_at FROM "ensue".jobs j
+                WHERE j.finished_at IS NOT NULL AND j.turn IS NULL AND j.state <> 'dead'
+                ORDER BY j.finished_at, j.number LIMIT p_limit
+            ) x
+            UNION ALL
+            SELECT x.number, x.finished_at, v_dead_too_many, row_number() OVER (ORDER BY x.finished_at, x.number)
+            FROM (
+                SELECT j.number, j.finished_at FROM "ensue".jobs j WHERE j.state = 'dead' AND j.turn IS NULL
                 ORDER BY j.finished_at, j.number LIMIT p_limit
             ) x
         ) o
-        WHERE o.finished_at < p_before OR o.nth <= v_too_many);
+        WHERE o.finished_at < p_before OR o.nth <= o.too_many
+        ORDER BY o.finished_at, o.number LIMIT p_limit);
     v_old := ARRAY(SELECT j.number FROM "ensue".jobs j WHERE j.number = ANY (v_old) FOR UPDATE SKIP LOCKED);
     -- One that was brought back meanwhile is not over any more.
     v_old := ARRAY(
@@ -6561,7 +6586,7 @@ END
 $body$;
 
 INSERT INTO "ensue".schema_version (version, compatible_from)
-SELECT n, 13 FROM generate_series(0 + 1, 13) n;
+SELECT n, 13 FROM generate_series(0 + 1, 14) n;
 
 -- The first partitions of the log.
 DO $body$ BEGIN PERFORM "ensue".ensure_partitions(1000000, 3000000); END $body$;

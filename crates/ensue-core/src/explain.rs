@@ -7,12 +7,13 @@ mod object;
 mod reading;
 mod schedule;
 
-pub use object::{ObjectFacts, explain_object};
+pub use object::{ObjectFacts, WaitingEvent, explain_object};
 pub use reading::{ReadingFacts, explain_reading};
 pub use schedule::{ScheduleFacts, explain_schedule};
 
 use crate::handling::{Standing, Verdict};
 use crate::jobs::{Job, JobState, seen};
+use crate::key::GroupName;
 use crate::rules::Rule;
 use jiff::Timestamp;
 
@@ -97,10 +98,12 @@ pub struct JobFacts<'a> {
     pub job: &'a Job,
     /// The one that goes before it in its lane.
     pub predecessor: Option<&'a Job>,
-    /// The rule that holds it.
-    pub rule: Option<&'a Rule>,
+    /// The rules that hold it.
+    pub rules: &'a [&'a Rule],
     /// Until when somebody was said to run its handler's jobs.
     pub served_until: Option<Timestamp>,
+    /// Does its handler handle events, whose deliveries workers claim as jobs?
+    pub is_pull: bool,
     /// How many jobs of its handler run.
     pub running: u64,
     /// The store's clock.
@@ -123,7 +126,10 @@ impl Rule {
 pub fn held_by(facts: &JobFacts<'_>) -> Option<String> {
     match facts.job.state {
         JobState::Available | JobState::Parked | JobState::Scheduled | JobState::Retrying => {
-            explain_job(facts).because.into_iter().next().map(|reason| reason.detail)
+            let because = explain_job(facts).because;
+            let count = facts.rules.len().max(1);
+            let details: Vec<String> = because.into_iter().take(count).map(|reason| reason.detail).collect();
+            (!details.is_empty()).then(|| details.join("; "))
         }
         JobState::Running | JobState::Succeeded | JobState::Dead | JobState::Cancelled => None,
     }
@@ -131,15 +137,15 @@ pub fn held_by(facts: &JobFacts<'_>) -> Option<String> {
 
 /// Why a job does or does not run.
 pub fn explain_job(facts: &JobFacts<'_>) -> Explanation {
-    let JobFacts { job, predecessor, rule, .. } = *facts;
+    let JobFacts { job, predecessor, rules, .. } = *facts;
     let mut because = Vec::new();
     if !job.state.is_final() && job.state != JobState::Running {
-        because.extend(rule.map(Rule::reason));
+        because.extend(rules.iter().map(|rule| rule.reason()));
     }
     match job.state {
         JobState::Scheduled | JobState::Retrying => because.push(not_yet(job)),
         JobState::Parked => because.extend(predecessor.map(behind)),
-        JobState::Available if rule.is_none() => because.push(not_taken(facts)),
+        JobState::Available if rules.is_empty() => because.push(not_taken(facts)),
         JobState::Available => {}
         JobState::Running => because.push(taken(facts)),
         JobState::Succeeded => because.push(Reason::new(ReasonKind::State, None, "it is done")),
@@ -154,7 +160,7 @@ pub fn explain_job(facts: &JobFacts<'_>) -> Explanation {
         let detail = format!("attempt {} at {}: {}", error.attempt, error.at, error.error);
         because.push(Reason::new(ReasonKind::Error, None, detail));
     }
-    Explanation { verdict: seen(job.state, rule.is_some()).as_str().to_owned(), because }
+    Explanation { verdict: seen(job.state, !rules.is_empty()).as_str().to_owned(), because }
 }
 
 fn not_yet(job: &Job) -> Reason {
@@ -187,12 +193,22 @@ fn not_taken(facts: &JobFacts<'_>) -> Reason {
             let detail = format!("nobody has asked for jobs of `{handler}` since about {until}");
             Reason::new(ReasonKind::Handler, about, detail).fix(format!("start a process that runs `{handler}`"))
         }
+        None if facts.is_pull => {
+            let detail =
+                format!("no worker has asked for jobs of the pull handler `{handler}` yet; no attempt is used up");
+            Reason::new(ReasonKind::Handler, about, detail).fix(claim_jobs_of(handler))
+        }
         None => {
             let detail = format!("nobody has registered the handler `{handler}`; no attempt is used up");
             let fix = format!("register `{handler}` or claim its jobs; or correct the key and send the job again");
             Reason::new(ReasonKind::Handler, about, detail).fix(fix)
         }
     }
+}
+
+/// How jobs of a pull handler are claimed.
+pub fn claim_jobs_of(handler: &GroupName) -> String {
+    format!("start a worker that claims them: POST /v1/jobs/claim with {{\"handlers\": [\"{handler}\"]}}")
 }
 
 fn taken(facts: &JobFacts<'_>) -> Reason {
@@ -217,8 +233,8 @@ pub struct DeliveryFacts<'a> {
     pub wants: &'a str,
     /// What else is to be said.
     pub note: Option<&'a str>,
-    /// The rule that holds it.
-    pub rule: Option<&'a Rule>,
+    /// The rules that hold it.
+    pub rules: &'a [&'a Rule],
     /// Does a process run the handler right now?
     pub is_served: bool,
     /// The object's name, for what to do.
@@ -227,11 +243,11 @@ pub struct DeliveryFacts<'a> {
 
 /// Why an event was or was not handled by a handler.
 pub fn explain_delivery(facts: &DeliveryFacts<'_>) -> Explanation {
-    let DeliveryFacts { handler, verdict, wants, note, rule, is_served, object } = *facts;
+    let DeliveryFacts { handler, verdict, wants, note, rules, is_served, object } = *facts;
     let mut because = Vec::new();
     let is_open = verdict.standing.is_open();
     if is_open {
-        because.extend(rule.map(Rule::reason));
+        because.extend(rules.iter().map(|rule| rule.reason()));
     }
     match verdict.standing {
         Standing::NotMatched => {

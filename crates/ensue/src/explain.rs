@@ -4,19 +4,23 @@
 
 mod events;
 
-pub use ensue_core::explain::{Explanation, Reason, ReasonKind};
+pub use ensue_core::explain::{Explanation, Reason, ReasonKind, claim_jobs_of};
 pub use events::{ExplainedDelivery, ExplainedEvent};
 
 use crate::Ensue;
+use crate::delivery::{done_to, is_wanted};
 use crate::error::Error;
 use crate::jobs::{Around, no_job};
-use ensue_core::ObjectKey;
-use ensue_core::explain::{ObjectFacts, explain_job, explain_object};
+use ensue_core::explain::{ObjectFacts, WaitingEvent, explain_job, explain_object};
 use ensue_core::jobs::{Job, JobId, JobQuery, JobState};
-use ensue_core::positions::LaneQuery;
+use ensue_core::positions::{GroupKind, LaneQuery, LaneRow, LaneState, slot_of};
+use ensue_core::store::Read;
+use ensue_core::{Event, Filter, GroupName, ObjectKey, Seq};
 
 /// How many jobs of an object are explained at once.
 const JOBS_MAX: usize = 100;
+/// How many events of an object are looked at for those that handlers have not come to.
+const EVENTS_MAX: usize = 1_000;
 /// How many handlers that stand at an object are told of.
 const LANES_MAX: usize = 100;
 
@@ -63,13 +67,49 @@ impl Ensue {
         }
     }
 
-    /// Why an object does or does not go on: the rule on it, where handlers of events stand at it, and its jobs.
+    /// The first event of an object that each handler wants and has not come to; of handlers that stand at it apart from
+    /// the others, `lanes` tells.
+    async fn not_come_to(&self, object: &ObjectKey, lanes: &[LaneRow]) -> Result<Vec<(GroupName, Seq)>, Error> {
+        let (store, last) = (self.store(), self.store().bounds().await?.last);
+        let mut behind = Vec::new();
+        for group in store.groups().await?.into_iter().filter(|group| group.kind == GroupKind::Handler) {
+            let slots = u16::try_from(group.slots.len()).unwrap_or(1);
+            let slot = group.slots.iter().find(|state| state.slot == slot_of(Some(object), 0, slots));
+            let Some(done_to) = slot.map(|slot| done_to(slot, slot.cursor + 1)).filter(|done_to| *done_to < last)
+            else {
+                continue;
+            };
+            if !lanes.iter().any(|row| row.group == group.name && row.lane.state != LaneState::Done) {
+                behind.push((group.name, done_to));
+            }
+        }
+        let Some(from) = behind.iter().map(|(_, done_to)| *done_to).min() else { return Ok(Vec::new()) };
+        let filter = Filter { object: Some(object.clone()), ..Filter::default() };
+        let events = store.read(Read { after: from, limit: EVENTS_MAX, filter }).await?.events;
+        let mut missed = Vec::new();
+        for (handler, done_to) in behind.into_iter().filter(|_| !events.is_empty()) {
+            let subscription = store.subscriptions(&handler, None, 1).await?.into_iter().next();
+            let is_next = |event: &&Event| event.seq > done_to && is_wanted(event, subscription.as_ref()) == Ok(true);
+            let next = events.iter().find(is_next).map(|event| event.seq);
+            missed.extend(next.map(|seq| (handler, seq)));
+        }
+        Ok(missed)
+    }
+
+    /// Why an object does or does not go on: the rules on it, where handlers of events stand at it, its events that they have
+    /// not come to, and its jobs.
     pub async fn explain_object(&self, object: &ObjectKey) -> Result<ExplainedObject, Error> {
         let store = self.store();
         let (now, rules) = (store.now().await?, store.rules().await?);
         let lanes = store.lanes(LaneQuery::Object(object.clone()), LANES_MAX).await?;
         let jobs = self.explain_jobs_of(object).await?;
-        let facts = ObjectFacts { object, rule: rules.holding_object(object, now), lanes: &lanes, jobs: &jobs };
+        let missed = self.not_come_to(object, &lanes).await?;
+        let waiting: Vec<WaitingEvent<'_>> = missed
+            .iter()
+            .map(|(handler, seq)| WaitingEvent { handler, seq: *seq, rules: rules.all_holding(handler, None, now) })
+            .collect();
+        let held_by = rules.all_holding_object(object, now);
+        let facts = ObjectFacts { object, rules: &held_by, lanes: &lanes, waiting: &waiting, jobs: &jobs };
         Ok(ExplainedObject { explanation: explain_object(&facts), jobs })
     }
 }

@@ -128,7 +128,7 @@ mod wanted;
 
 pub use address::{Address, Place};
 pub use bus::Ensue;
-pub use delivery::{DeliveryReport, HandlerReport, Stuck, Waited};
+pub use delivery::{DeliveryReport, HandlerReport, HeldLane, Stuck, Waited};
 pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};

@@ -8,7 +8,7 @@ use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
 use ensue_core::jobs::lifecycle::{Notified, notified};
 use ensue_core::jobs::{
     Claim, Enqueued, Held, JOB_SCAN_MAX, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed,
-    JobSettled, JobState, NewJob, Progress, Server, Steer, Steered, Woken, notices,
+    JobSettled, JobState, NewJob, Outline, Progress, Server, Steer, Steered, Woken, notices,
 };
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::tasks::TaskQuery;
@@ -58,7 +58,7 @@ impl State {
     fn tell_of_the_dead(&mut self, before: &[JobId], clock: Timestamp) {
         let at = self.time(clock);
         let died = |job: &&Job| job.state == JobState::Dead && !before.contains(&job.id);
-        let notices: Vec<_> = self.work.jobs.iter().filter(died).filter_map(notices::job_dead).collect();
+        let notices: Vec<_> = self.work.jobs.iter().filter(died).flat_map(notices::job_ended).collect();
         for notice in notices {
             self.accept(notice, at).expect("a notice has no key");
         }
@@ -127,7 +127,7 @@ impl Work {
         let begin = query.after.unwrap_or(0);
         let mut looked_at = begin;
         for (index, job) in self.jobs.iter().filter(|job| job.id.number() > begin).enumerate() {
-            let is_wanted = query.matches(job.state, &job.handler, job.object.as_ref());
+            let is_wanted = query.matches(&Outline::of(job));
             let with_it = bytes + job.payload.as_str().len();
             let is_too_much = is_wanted && !jobs.is_empty() && (jobs.len() == limit || with_it > PAGE_BYTES_MAX);
             if index == JOB_SCAN_MAX || is_too_much {
@@ -156,10 +156,17 @@ impl Work {
         let is_over = |job: &&Job| job.state.is_final() && job.turn.is_none();
         let mut oldest_first: Vec<Job> = self.jobs.iter().filter(is_over).cloned().collect();
         oldest_first.sort_by_key(|job| (job.finished_at, job.id.number()));
-        let beyond = (oldest_first.len() as u64).saturating_sub(keep) as usize;
-        let goes = |(index, job): &(usize, &Job)| *index < beyond || job.finished_at < Some(before);
-        let gone: Vec<JobId> =
-            oldest_first.iter().enumerate().filter(goes).take(limit).map(|(_, job)| job.id).collect();
+        // Those that died are counted by themselves.
+        let is_dead = |job: &Job| job.state == JobState::Dead;
+        let count = |dead: bool| oldest_first.iter().filter(|job| is_dead(job) == dead).count() as u64;
+        let mut beyond = [false, true].map(|dead| count(dead).saturating_sub(keep));
+        let mut goes = |job: &&Job| {
+            let left = &mut beyond[usize::from(is_dead(job))];
+            let is_beyond = *left > 0;
+            *left = left.saturating_sub(1);
+            is_beyond || job.finished_at < Some(before)
+        };
+        let gone: Vec<JobId> = oldest_first.iter().filter(|job| goes(job)).take(limit).map(|job| job.id).collect();
         gone.iter().for_each(|id| self.forget(*id));
         gone.len()
     }

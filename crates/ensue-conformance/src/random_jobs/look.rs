@@ -4,7 +4,7 @@ use super::carry_out::{SeenRule, Side, rule_as_seen};
 use crate::meaning::Meaning;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::notices::JOB_DEAD;
-use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Progress, Server};
+use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Outline, Progress, Server};
 use ensue_core::retention::Bounds;
 use ensue_core::store::Read;
 use ensue_core::tasks::TaskQuery;
@@ -159,11 +159,13 @@ impl Side {
             states: vec![job.state],
             handler: Some(job.handler.clone()),
             object: job.object.clone(),
+            cause: job.cause.as_ref().map(|cause| cause.seq),
+            holding: job.holds_lane(),
             after: None,
         };
         for job in jobs.iter().take(3) {
             let query = query(job);
-            let expected = jobs.iter().filter(|one| query.matches(one.state, &one.handler, one.object.as_ref()));
+            let expected = jobs.iter().filter(|one| query.matches(&Outline::of(one)));
             let page = self.store.jobs(query.clone(), 1_000).await?;
             assert!(page.jobs.iter().eq(expected) && page.next.is_none(), "{query:?}: {page:?}");
         }

@@ -4,8 +4,8 @@ use super::Subject;
 use super::positions::{LEASE, name};
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::{
-    Claim, Enqueued, Held, Job, JobChange, JobEnd, JobId, JobLine, JobQuery, JobSettled, JobState, NewJob, Steer,
-    Steered, Woken,
+    Claim, Enqueued, Held, Job, JobChange, JobEnd, JobId, JobLine, JobQuery, JobSettled, JobState, NewJob, Outline,
+    Steer, Steered, Woken,
 };
 use ensue_core::positions::Level;
 use ensue_core::rules::{NewRule, Rule, RuleKind, Scope};
@@ -172,7 +172,7 @@ impl Subject {
             assert!(page.jobs.len() <= limit, "{} jobs on a page of {limit}", page.jobs.len());
             for job in &page.jobs {
                 let number = job.id.number();
-                assert!(query.matches(job.state, &job.handler, job.object.as_ref()), "not wanted: {job:?}");
+                assert!(query.matches(&Outline::of(job)), "not wanted: {job:?}");
                 assert!(Some(number) > after, "{number} is not after {after:?}");
                 assert!(found.last().is_none_or(|before| before.id.number() < number), "{number} is out of order");
                 assert!(page.next.is_none_or(|next| next >= number), "{:?} is before {number}", page.next);

@@ -7,7 +7,7 @@ use crate::factory::Factory;
 use crate::meaning::Meaning;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::lifecycle::expired;
-use ensue_core::jobs::notices::{JOB_DEAD, OBJECT_HELD, job_dead};
+use ensue_core::jobs::notices::{JOB_DEAD, OBJECT_HELD, job_dead, job_ended};
 use ensue_core::jobs::{Cause, JobChange, JobEnd, JobId, JobSettled, JobState, NewJob, Steer};
 use ensue_core::{Event, EventId, NewEvent, Topic};
 
@@ -56,6 +56,41 @@ pub async fn a_death_is_told_with_its_reason(factory: &dyn Factory) {
     subject.steer_done(sent[2], Steer::Retry).await;
     subject.run(sent[2], dies()).await;
     assert_eq!(subject.bounds().await.last, 6);
+}
+
+/// One that was an event for a handler and holds its lane: the object waits for somebody, as that of any handler would.
+pub async fn an_object_of_a_handler_of_events_is_told_to_be_held(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    subject.fill("t", Some("o"), 1).await;
+    let caused = |new: NewJob| {
+        let cause = Cause { seq: 1, prev: None, id: EventId(uuid::Uuid::nil()), topic: Topic::stored("t") };
+        NewJob { cause: Some(cause), ..new }
+    };
+    let goes_on = NewJob { on_exhausted: OnExhausted::Skip, ..about("b", "o") };
+    let sent = subject
+        .send(vec![
+            caused(about("a", "o")),
+            caused(goes_on),
+            caused(job("a")),
+            about("c", "o"),
+            caused(about("d", "p")),
+        ])
+        .await;
+    let taken = subject.take_jobs(&["a", "b", "c", "d"], 9).await;
+    let odd = JobEnd::Dead { error: "no \"route\"\n\0 größe \u{1f}".into() };
+    let ends = taken.iter().map(|one| JobChange::new(held(one), odd.clone())).collect();
+    subject.store.settle_jobs(ends).await.expect("settled");
+    subject.reopen().await;
+    assert_told(&subject, &sent).await;
+    let log = subject.log().await;
+    let topics: Vec<&str> = log.iter().map(|event| event.topic.as_str()).collect();
+    assert_eq!(topics, ["t", JOB_DEAD, OBJECT_HELD, JOB_DEAD, JOB_DEAD, JOB_DEAD, JOB_DEAD, OBJECT_HELD]);
+    for (place, id) in [(2, sent[0]), (7, sent[4])] {
+        let job = subject.job_now(id).await;
+        let notice = job_ended(&job).nth(1).expect("an object that is held");
+        assert_eq!((&log[place].topic, &log[place].object), (&notice.topic, &notice.object));
+        assert_eq!(Meaning::of(&log[place].payload), Meaning::of(&notice.payload));
+    }
 }
 
 /// All that wait in the lane die, and each is told of.

@@ -51,6 +51,30 @@ pub async fn purging_by_count_keeps_the_youngest(factory: &dyn Factory) {
     assert_eq!(subject.store.purge_jobs(subject.in_secs(60), 100, 100).await, Ok(1));
 }
 
+/// However much succeeds or is called off, one that died is kept as long as its own kind is not too many.
+pub async fn those_that_died_are_counted_by_themselves(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let mut dead = Vec::new();
+    for _ in 0..3 {
+        dead.push(subject.a_dead_one(job("e"), OnExhausted::Hold).await);
+        subject.clock.advance_millis(1_000);
+    }
+    let start = subject.clock.now();
+    let sent = history(&subject, 4).await;
+    let off = subject.send_one(job("d")).await;
+    subject.steer_done(off, Steer::Cancel).await;
+    assert_eq!(subject.store.purge_jobs(Timestamp::MIN, 5, 100).await, Ok(0));
+    assert_eq!(subject.store.purge_jobs(Timestamp::MIN, 3, 100).await, Ok(2));
+    assert_eq!(ids(&subject.all_jobs().await), [&dead[..], &sent[2..], &[off]].concat());
+    // The oldest of both kinds first.
+    assert_eq!(subject.store.purge_jobs(Timestamp::MIN, 1, 3).await, Ok(3));
+    assert_eq!(ids(&subject.all_jobs().await), [dead[2], sent[3], off]);
+    assert_eq!(subject.store.purge_jobs(Timestamp::MIN, 1, 3).await, Ok(1));
+    // Age holds for all.
+    assert_eq!(subject.store.purge_jobs(start, 100, 100).await, Ok(1));
+    assert_eq!(ids(&subject.all_jobs().await), [off]);
+}
+
 /// Neither age nor count takes what is live, or what holds its lane.
 pub async fn purging_never_takes_what_is_live_or_holds_a_lane(factory: &dyn Factory) {
     let subject = Subject::new(factory).await;

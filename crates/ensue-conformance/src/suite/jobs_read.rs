@@ -4,9 +4,10 @@ use super::Subject;
 use super::jobs::{about, dies, ids, job, json, retry_at};
 use super::positions::{LEASE, name};
 use crate::factory::Factory;
-use ensue_core::jobs::{JOB_SCAN_MAX, JobCount, JobEnd, JobQuery, JobState, NewJob, Server};
+use ensue_core::handling::OnExhausted;
+use ensue_core::jobs::{Cause, JOB_SCAN_MAX, JobCount, JobEnd, JobQuery, JobState, NewJob, Outline, Server, Steer};
 use ensue_core::store::PAGE_BYTES_MAX;
-use ensue_core::{ObjectKey, StoreError};
+use ensue_core::{EventId, ObjectKey, StoreError, Topic};
 use jiff::SignedDuration;
 
 /// By number, of the states, handlers and objects that are wanted, on pages of any size.
@@ -32,9 +33,9 @@ pub async fn jobs_come_by_number_page_by_page(factory: &dyn Factory) {
                 states: states.clone(),
                 handler: handler.map(name),
                 object: object.map(ObjectKey::stored),
-                after: None,
+                ..JobQuery::default()
             };
-            let wanted = |job: &&ensue_core::jobs::Job| query.matches(job.state, &job.handler, job.object.as_ref());
+            let wanted = |job: &&ensue_core::jobs::Job| query.matches(&Outline::of(job));
             let expected: Vec<_> = all.iter().filter(wanted).cloned().collect();
             for limit in [1, 7, 1_000] {
                 assert_eq!(subject.jobs_of(query.clone(), limit).await, expected, "{query:?} by {limit}");
@@ -87,6 +88,52 @@ pub async fn a_scan_is_bounded_and_goes_on(factory: &dyn Factory) {
     assert_eq!(ids(&subject.jobs_of(by_handler.clone(), 10).await), [first, last]);
     let by_object = JobQuery { object: Some(ObjectKey::stored("p")), ..by_handler };
     assert_eq!(ids(&subject.jobs_of(by_object, 10).await), [last]);
+}
+
+/// The jobs that an event became, wherever they stand, also behind many others.
+pub async fn jobs_are_found_by_the_event_they_follow_from(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let of = |seq, new: NewJob| {
+        let cause = Cause { seq, prev: None, id: EventId(uuid::Uuid::nil()), topic: Topic::stored("t") };
+        NewJob { cause: Some(cause), ..new }
+    };
+    let first = subject.send(vec![of(7, about("a", "o")), of(8, about("a", "o")), of(7, job("b"))]).await;
+    subject.run(first[0], JobEnd::Succeeded).await;
+    subject.send_many(vec![job("common"); JOB_SCAN_MAX + 500]).await;
+    let last = subject.send_one(of(7, about("a", "p"))).await;
+    let by_event = JobQuery { cause: Some(7), ..JobQuery::default() };
+    assert_eq!(ids(&subject.jobs_of(by_event.clone(), 10).await), [first[0], first[2], last]);
+    assert_eq!(ids(&subject.jobs_of(by_event.clone(), 1).await), [first[0], first[2], last]);
+    let by_object = JobQuery { object: Some(ObjectKey::stored("o")), ..by_event };
+    assert_eq!(ids(&subject.jobs_of(by_object, 10).await), [first[0]]);
+}
+
+/// Those that have died and keep the others of their object waiting, until somebody brings them back or skips them.
+pub async fn jobs_that_hold_their_lane_are_found(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let holding = JobQuery { holding: true, ..JobQuery::default() };
+    assert_eq!(subject.jobs_of(holding.clone(), 10).await, []);
+    let mut holds = Vec::new();
+    for object in ["o", "p", "q", "r"] {
+        holds.push(subject.a_dead_one(about("a.b", object), OnExhausted::Hold).await);
+        subject.send_one(about("a.b", object)).await;
+    }
+    subject.a_dead_one(about("a.b", "s"), OnExhausted::Skip).await;
+    subject.a_dead_one(job("a.b"), OnExhausted::Hold).await;
+    holds.push(subject.a_dead_one(about("c", "o"), OnExhausted::Hold).await);
+    subject.reopen().await;
+    for limit in [1, 2, 10] {
+        assert_eq!(ids(&subject.jobs_of(holding.clone(), limit).await), holds, "by {limit}");
+    }
+    let page = subject.store.jobs(holding.clone(), 2).await.expect("a page");
+    assert_eq!((ids(&page.jobs), page.next.is_some()), (holds[..2].to_vec(), true));
+    let by_handler = JobQuery { handler: Some(name("a")), ..holding.clone() };
+    assert_eq!(ids(&subject.jobs_of(by_handler, 10).await), holds[..4]);
+    let by_object = JobQuery { object: Some(ObjectKey::stored("o")), ..holding.clone() };
+    assert_eq!(ids(&subject.jobs_of(by_object, 10).await), [holds[0], holds[4]]);
+    subject.steer_done(holds[0], Steer::Skip).await;
+    subject.steer_done(holds[1], Steer::Retry).await;
+    assert_eq!(ids(&subject.jobs_of(holding, 10).await), holds[2..]);
 }
 
 /// By handler and state; what is over is not counted.

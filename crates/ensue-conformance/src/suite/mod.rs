@@ -340,6 +340,7 @@ macro_rules! each_behaviour {
             }
             jobs_notices {
                 a_death_is_told_with_its_reason
+                an_object_of_a_handler_of_events_is_told_to_be_held
                 who_dies_with_the_one_before_is_told_of
                 a_cancelled_job_is_not_told_to_have_died
                 the_death_of_who_vanished_with_its_worker_is_told
@@ -376,6 +377,8 @@ macro_rules! each_behaviour {
                 the_last_page_says_so
                 a_page_is_bounded_in_bytes
                 a_scan_is_bounded_and_goes_on
+                jobs_are_found_by_the_event_they_follow_from
+                jobs_that_hold_their_lane_are_found
                 counts_are_of_what_is_not_over
                 who_runs_jobs_is_known_by_handler
                 a_closed_store_refuses_what_is_asked_about_jobs
@@ -383,6 +386,7 @@ macro_rules! each_behaviour {
             jobs_purge {
                 purging_by_age_forgets_what_ended_before
                 purging_by_count_keeps_the_youngest
+                those_that_died_are_counted_by_themselves
                 purging_never_takes_what_is_live_or_holds_a_lane
             }
             jobs_tasks {

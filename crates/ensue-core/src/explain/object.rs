@@ -1,8 +1,9 @@
 //! Why does an object stand still?
 
 use super::{Explanation, Reason, ReasonKind};
+use crate::event::Seq;
 use crate::jobs::{Job, JobState};
-use crate::key::ObjectKey;
+use crate::key::{GroupName, ObjectKey};
 use crate::positions::lane::{LaneRow, LaneState};
 use crate::rules::Rule;
 
@@ -11,19 +12,32 @@ use crate::rules::Rule;
 pub struct ObjectFacts<'a> {
     /// The object.
     pub object: &'a ObjectKey,
-    /// The rule that holds it.
-    pub rule: Option<&'a Rule>,
+    /// The rules that hold it.
+    pub rules: &'a [&'a Rule],
     /// Where handlers of events stand at it.
     pub lanes: &'a [LaneRow],
+    /// Its events that handlers have not come to.
+    pub waiting: &'a [WaitingEvent<'a>],
     /// Its jobs that are not over, and those that died, each with what holds it.
     pub jobs: &'a [(Job, Explanation)],
 }
 
+/// The first event of an object that a handler wants and has not come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingEvent<'a> {
+    /// The handler's key.
+    pub handler: &'a GroupName,
+    /// The event.
+    pub seq: Seq,
+    /// The rules that hold the handler.
+    pub rules: Vec<&'a Rule>,
+}
+
 /// Why an object does or does not go on: `held` waits for somebody, `waiting` goes on by itself, `free` has nothing to do.
 pub fn explain_object(facts: &ObjectFacts<'_>) -> Explanation {
-    let ObjectFacts { object, rule, lanes, jobs } = *facts;
-    let mut because: Vec<Reason> = rule.map(Rule::reason).into_iter().collect();
-    let (mut is_held, mut is_busy) = (rule.is_some(), false);
+    let ObjectFacts { object, rules, lanes, waiting, jobs } = *facts;
+    let mut because: Vec<Reason> = rules.iter().map(|rule| rule.reason()).collect();
+    let (mut is_held, mut is_busy) = (!rules.is_empty(), false);
     for row in lanes {
         match row.lane.state {
             LaneState::Held | LaneState::Dead => is_held = true,
@@ -31,6 +45,22 @@ pub fn explain_object(facts: &ObjectFacts<'_>) -> Explanation {
             LaneState::Done => continue,
         }
         because.push(stands(object, row));
+    }
+    for WaitingEvent { handler, seq, rules } in waiting {
+        let detail = format!("for `{handler}` event {seq} waits");
+        let about = Some(seq.to_string());
+        match rules.is_empty() {
+            true => is_busy = true,
+            false => is_held = true,
+        }
+        because.extend(rules.iter().map(|rule| {
+            let Reason { kind, detail: why, fix, .. } = rule.reason();
+            Reason { kind, about: about.clone(), detail: format!("{detail}: {why}"), fix }
+        }));
+        if rules.is_empty() {
+            let reason = Reason::new(ReasonKind::Limit, about, format!("{detail} for its turn"));
+            because.push(reason.fix(format!("ensue explain event:{seq} --handler {handler}")));
+        }
     }
     for (job, explanation) in jobs {
         let first = explanation.because.first();
@@ -88,7 +118,6 @@ fn stands(object: &ObjectKey, row: &LaneRow) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::GroupName;
     use crate::positions::lane::{Lane, LaneKey};
     use crate::rules::{NewRule, RuleKind, Scope};
     use jiff::Timestamp;
@@ -109,13 +138,13 @@ mod tests {
     #[test]
     fn an_object_is_held_waiting_or_free_and_each_reason_says_what_to_do() {
         let object = ObjectKey::stored("o");
-        let facts = |rule: Option<&Rule>, lanes: &[LaneRow]| {
-            explain_object(&ObjectFacts { object: &object, rule, lanes, jobs: &[] })
+        let facts = |rules: &[&Rule], lanes: &[LaneRow]| {
+            explain_object(&ObjectFacts { object: &object, rules, lanes, waiting: &[], jobs: &[] })
         };
-        assert_eq!(facts(None, &[]).verdict, "free");
-        assert_eq!(facts(None, &[row(LaneState::Done)]).verdict, "free");
-        assert_eq!(facts(None, &[row(LaneState::Waiting)]).verdict, "waiting");
-        let held = facts(None, &[row(LaneState::Held)]);
+        assert_eq!(facts(&[], &[]).verdict, "free");
+        assert_eq!(facts(&[], &[row(LaneState::Done)]).verdict, "free");
+        assert_eq!(facts(&[], &[row(LaneState::Waiting)]).verdict, "waiting");
+        let held = facts(&[], &[row(LaneState::Held)]);
         assert_eq!((held.verdict.as_str(), held.because[0].about.as_deref()), ("held", Some("7")));
         assert!(held.because[0].fix.as_ref().unwrap().contains("ensue object retry o --handler h"));
         let scope = Scope::Object(object.clone());
@@ -124,7 +153,16 @@ mod tests {
             uuid::Uuid::nil(),
             Timestamp::UNIX_EPOCH,
         );
-        let ruled = facts(Some(&rule), &[]);
+        let ruled = facts(&[&rule], &[]);
         assert_eq!((ruled.verdict.as_str(), ruled.because[0].kind), ("held", ReasonKind::Rule));
+        let handler = GroupName::stored("h");
+        for (rules, verdict, kind) in [(vec![], "waiting", ReasonKind::Limit), (vec![&rule], "held", ReasonKind::Rule)]
+        {
+            let waiting = [WaitingEvent { handler: &handler, seq: 9, rules }];
+            let facts = ObjectFacts { object: &object, rules: &[], lanes: &[], waiting: &waiting, jobs: &[] };
+            let why = explain_object(&facts);
+            assert_eq!((why.verdict.as_str(), why.because[0].kind), (verdict, kind));
+            assert_eq!(why.because[0].about.as_deref(), Some("9"));
+        }
     }
 }

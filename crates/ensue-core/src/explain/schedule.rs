@@ -15,8 +15,8 @@ pub struct ScheduleFacts<'a> {
     pub kept: &'a Kept,
     /// Why it cannot be read by this program, if it cannot.
     pub unreadable: Option<&'a str>,
-    /// The rule that holds it.
-    pub rule: Option<&'a Rule>,
+    /// The rules that hold it.
+    pub rules: &'a [&'a Rule],
     /// What became of the last occurrence.
     pub last: Option<&'a Run>,
     /// The store's clock.
@@ -25,10 +25,10 @@ pub struct ScheduleFacts<'a> {
 
 /// Why a schedule does or does not fire.
 pub fn explain_schedule(facts: &ScheduleFacts<'_>) -> Explanation {
-    let ScheduleFacts { kept, unreadable, rule, last, now } = *facts;
+    let ScheduleFacts { kept, unreadable, rules, last, now } = *facts;
     let mut because = Vec::new();
-    let verdict = if let Some(rule) = rule {
-        because.push(rule.reason());
+    let verdict = if !rules.is_empty() {
+        because.extend(rules.iter().map(|rule| rule.reason()));
         "held"
     } else if let Some(error) = unreadable {
         let fix = "put it anew, or run the version of Ensue that made it";
@@ -109,7 +109,7 @@ mod tests {
             updated_at: now,
         };
         let verdict = |due, unreadable| {
-            let facts = ScheduleFacts { kept: &kept(due), unreadable, rule: None, last: None, now };
+            let facts = ScheduleFacts { kept: &kept(due), unreadable, rules: &[], last: None, now };
             explain_schedule(&facts).verdict
         };
         assert_eq!(verdict(Some(5), None), "waiting");

@@ -17,5 +17,5 @@ pub mod window;
 
 pub use outcome::{Ended, Next, OnExhausted, after_attempt};
 pub use retry::{Retry, RetryShape};
-pub use verdict::{Facts, Standing, Verdict, verdict};
+pub use verdict::{Facts, Standing, Verdict, verdict, verdict_of_job};
 pub use window::Window;

@@ -4,6 +4,7 @@
 //! in, and else from the cursor of its slot.
 
 use crate::event::Seq;
+use crate::jobs::{Job, JobState};
 use crate::positions::{Delivery, DeliveryState, Lane, LaneState};
 use jiff::Timestamp;
 
@@ -141,6 +142,30 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         }
         Some(lane) => Verdict { behind: Some(lane.position), ..Verdict::of(Standing::Pending) },
         None => Verdict::of(Standing::Pending),
+    }
+}
+
+/// What became of an event that has become a job, for workers elsewhere: that is up to the job. `before` goes before it in its
+/// lane.
+pub fn verdict_of_job(job: &Job, before: Option<&Job>) -> Verdict {
+    let standing = match job.state {
+        JobState::Available | JobState::Parked => Standing::Pending,
+        JobState::Scheduled => Standing::Waiting,
+        JobState::Running => Standing::Running,
+        JobState::Retrying => Standing::Retrying,
+        JobState::Succeeded => Standing::Done,
+        JobState::Dead if job.holds_lane() => Standing::Held,
+        JobState::Dead => Standing::Dead,
+        JobState::Cancelled => Standing::Cancelled,
+    };
+    let failed = job.errors.last().filter(|_| standing != Standing::Done);
+    Verdict {
+        standing,
+        attempts: job.attempts,
+        at: job.finished_at.or(failed.map(|error| error.at)),
+        next_at: job.not_before.filter(|_| matches!(standing, Standing::Waiting | Standing::Retrying)),
+        error: failed.map(|error| error.error.clone()),
+        behind: before.and_then(|before| before.cause.as_ref()).map(|cause| cause.seq),
     }
 }
 

@@ -274,6 +274,11 @@ impl Job {
         Glance { state: self.state, not_before: self.not_before, lease_until: self.lease_until }
     }
 
+    /// Has it died, and do the others of its object wait until somebody retries or skips it?
+    pub fn holds_lane(&self) -> bool {
+        self.state == JobState::Dead && self.turn.is_some()
+    }
+
     /// Is it one of a lane?
     pub fn in_lane(&self) -> bool {
         self.ordered && self.object.is_some()

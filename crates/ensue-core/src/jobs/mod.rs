@@ -28,7 +28,7 @@ pub use progress::Progress;
 pub use seen::seen;
 
 use crate::error::StoreError;
-use crate::event::{Appended, Entry};
+use crate::event::{Appended, Entry, Seq};
 use crate::json::Json;
 use crate::key::{GroupName, ObjectKey};
 use crate::positions::Fence;
@@ -178,16 +178,51 @@ pub struct JobQuery {
     pub handler: Option<GroupName>,
     /// Of this object.
     pub object: Option<ObjectKey>,
+    /// That follow from this event.
+    pub cause: Option<Seq>,
+    /// Only those that [keep the others of their object waiting](Job::holds_lane).
+    pub holding: bool,
     /// After this one; from the first if there is none.
     pub after: Option<JobNumber>,
 }
 
 impl JobQuery {
     /// Is it one of these, wherever it begins?
-    pub fn matches(&self, state: JobState, handler: &GroupName, object: Option<&ObjectKey>) -> bool {
-        (self.states.is_empty() || self.states.contains(&state))
-            && self.handler.as_ref().is_none_or(|prefix| crate::key::is_under(prefix.as_str(), handler.as_str()))
-            && self.object.as_ref().is_none_or(|wanted| object == Some(wanted))
+    pub fn matches(&self, job: &Outline<'_>) -> bool {
+        let is_under = |prefix: &GroupName| crate::key::is_under(prefix.as_str(), job.handler.as_str());
+        (self.states.is_empty() || self.states.contains(&job.state))
+            && self.handler.as_ref().is_none_or(is_under)
+            && self.object.as_ref().is_none_or(|wanted| job.object == Some(wanted))
+            && self.cause.is_none_or(|wanted| job.cause == Some(wanted))
+            && (!self.holding || job.holds_lane)
+    }
+}
+
+/// What a query looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct Outline<'a> {
+    /// Where the job stands.
+    pub state: JobState,
+    /// The key of its handler.
+    pub handler: &'a GroupName,
+    /// What it is about.
+    pub object: Option<&'a ObjectKey>,
+    /// The event that it follows from.
+    pub cause: Option<Seq>,
+    /// See [`Job::holds_lane`].
+    pub holds_lane: bool,
+}
+
+impl<'a> Outline<'a> {
+    /// Of this job.
+    pub fn of(job: &'a Job) -> Self {
+        Self {
+            state: job.state,
+            handler: &job.handler,
+            object: job.object.as_ref(),
+            cause: job.cause.as_ref().map(|cause| cause.seq),
+            holds_lane: job.holds_lane(),
+        }
     }
 }
 
@@ -303,6 +338,6 @@ pub trait Jobs: Send + Sync + 'static {
     async fn job_servers(&self) -> Result<Vec<Server>, StoreError>;
 
     /// Forgets up to `limit` jobs that are over and hold no lane, with what they said: those that ended before `before`,
-    /// and the oldest beyond `keep`. Answers how many.
+    /// and the oldest beyond `keep`. Those that died are counted by themselves: no other pushes one out. Answers how many.
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
 }

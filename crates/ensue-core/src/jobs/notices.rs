@@ -44,8 +44,6 @@ fn entry(topic: &str, object: Option<ObjectKey>, payload: &impl Serialize) -> En
 /// What is published of a job that an attempt has ended, or that died with the one before it: it is told of if it is dead,
 /// and does not follow from an event of Ensue's own. One whose cancellation was asked for is cancelled, however it ended.
 /// Who skips a job knows: that is not told.
-///
-/// Engines publish it in the commit in which the job dies, behind what the commit publishes otherwise.
 pub fn job_dead(job: &Job) -> Option<Entry> {
     let follows_from_own = job.cause.as_ref().is_some_and(|cause| is_own(&cause.topic));
     if job.state != JobState::Dead || follows_from_own {
@@ -69,6 +67,18 @@ pub fn job_dead(job: &Job) -> Option<Entry> {
         event: job.cause.as_ref().map(|cause| cause.seq),
     };
     Some(entry(JOB_DEAD, job.object.clone(), &dead))
+}
+
+/// All that is published of a job that an attempt has ended, in this order: that it [died](job_dead), and, if it was an event
+/// for a handler and the others of its object wait behind it, that the [object is held](object_held).
+///
+/// Engines publish it in the commit in which the job dies, behind what the commit publishes otherwise.
+pub fn job_ended(job: &Job) -> impl Iterator<Item = Entry> {
+    let held = job.cause.as_ref().filter(|_| job.holds_lane()).and_then(|cause| {
+        let error = plain(job.errors.last().map_or("", |last| &last.error));
+        object_held(&job.handler, job.object.as_ref(), (cause.seq, &cause.topic), job.attempts, &error)
+    });
+    job_dead(job).into_iter().chain(held)
 }
 
 /// What is published when an object of a handler is held; none if the event that failed is one of Ensue's own.
@@ -183,6 +193,19 @@ mod tests {
         for part in ["\"handler\":\"mail.send\"", "\"error\":\"no␀route\"", "\"event\":3", "\"attempts\":5"] {
             assert!(entry.payload.as_str().contains(part), "{}", entry.payload.as_str());
         }
+    }
+
+    #[test]
+    fn an_object_of_a_handler_of_events_is_told_to_be_held() {
+        let topics = |job: &Job| job_ended(job).map(|entry| entry.topic.to_string()).collect::<Vec<_>>();
+        let waits = job(Some("user.created"));
+        assert_eq!(topics(&waits), [JOB_DEAD, OBJECT_HELD]);
+        let held = job_ended(&waits).nth(1).unwrap();
+        assert_eq!(held.object.as_ref().map(ObjectKey::as_str), Some("user:1"));
+        assert!(held.payload.as_str().contains("\"error\":\"no␀route\""), "{}", held.payload.as_str());
+        assert_eq!(topics(&Job { turn: None, ..waits }), [JOB_DEAD], "nothing waits behind it");
+        assert_eq!(topics(&job(None)), [JOB_DEAD], "it was sent straight to its handler");
+        assert!(topics(&job(Some(JOB_DEAD))).is_empty());
     }
 
     /// Its cancellation was asked for: it is cancelled, whatever its last attempt said. So is one that is tried again.

@@ -73,9 +73,37 @@ impl RuleSet {
         self.holding_handler(handler, now).or_else(|| self.holding_object(object?, now))
     }
 
+    /// Everything that keeps a handler from running something about an object: to lift one of several changes nothing yet.
+    pub fn all_holding(&self, handler: &GroupName, object: Option<&ObjectKey>, now: Timestamp) -> Vec<&Rule> {
+        let key = handler.as_str();
+        let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+        let mut all: Vec<&Rule> =
+            ends.flat_map(|end| self.all_on(&Scope::Handler(GroupName::stored(&key[..end])), now)).collect();
+        all.extend(object.into_iter().flat_map(|object| self.all_holding_object(object, now)));
+        all
+    }
+
+    /// Everything that holds an object.
+    pub fn all_holding_object(&self, object: &ObjectKey, now: Timestamp) -> Vec<&Rule> {
+        self.all_on(&Scope::Object(object.clone()), now)
+    }
+
+    /// Everything that holds a schedule.
+    pub fn all_holding_schedule(&self, name: &GroupName, now: Timestamp) -> Vec<&Rule> {
+        self.all_on(&Scope::Schedule(name.clone()), now)
+    }
+
     /// When the next rule lifts itself.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.by_scope.values().flatten().filter_map(|rule| rule.expires_at).min()
+    }
+
+    /// Those that hold on exactly this scope, by kind.
+    fn all_on(&self, scope: &Scope, now: Timestamp) -> Vec<&Rule> {
+        let rules = self.by_scope.get(scope).into_iter().flatten();
+        let mut live: Vec<&Rule> = rules.filter(|rule| rule.is_live(now)).collect();
+        live.sort_by_key(|rule| rule.kind);
+        live
     }
 
     fn live(&self, scope: &Scope, now: Timestamp) -> Option<&Rule> {
@@ -115,6 +143,27 @@ mod tests {
         assert!(set.holding(&free, Some(&other), NOW).is_none());
         assert!(set.holding(&free, None, NOW).is_none());
         assert!(set.holding_handler(&GroupName::stored("acme"), NOW).is_some());
+    }
+
+    #[test]
+    fn all_that_hold_are_named() {
+        let at = NOW + std::time::Duration::from_secs(1);
+        let rules = [
+            rule(RuleKind::Block, "handler:acme", None),
+            rule(RuleKind::Pause, "handler:acme", None),
+            rule(RuleKind::Pause, "handler:acme.mail", None),
+            rule(RuleKind::Pause, "object:o", Some(at)),
+            rule(RuleKind::Pause, "handler:acmes", None),
+            rule(RuleKind::Pause, "schedule:s", None),
+        ];
+        let set = RuleSet::new(1, rules.clone());
+        let (handler, object) = (GroupName::stored("acme.mail"), ObjectKey::stored("o"));
+        let all = set.all_holding(&handler, Some(&object), NOW);
+        assert_eq!(all, [&rules[1], &rules[0], &rules[2], &rules[3]]);
+        assert_eq!(set.all_holding(&handler, Some(&object), at).len(), 3);
+        assert_eq!(set.all_holding_object(&object, NOW), [&rules[3]]);
+        assert_eq!(set.all_holding_schedule(&GroupName::stored("s"), NOW), [&rules[5]]);
+        assert!(set.all_holding(&GroupName::stored("other"), None, NOW).is_empty());
     }
 
     #[test]

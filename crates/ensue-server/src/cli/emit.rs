@@ -9,6 +9,7 @@ use crate::config::units::Span;
 use crate::http::jobs_shapes::SentShape;
 use anyhow::Context;
 use clap::Args;
+use ensue::jobs::Enqueued;
 use ensue::{Emit, GroupName, Json, Timestamp};
 use serde::Serialize;
 
@@ -113,7 +114,9 @@ pub async fn run(args: EmitArgs) -> anyhow::Result<Outcome> {
         Target::Server(remote) => remote.send_json(&["v1", "jobs"], &body).await?,
         Target::Store(bus) => {
             collections::know(bus, config.as_deref(), &GroupName::parse("handler", &args.handler)?).await?;
-            as_json(&SentShape::from(&bus.emit(job).await?))?
+            let sent = bus.emit(job).await?;
+            let state = bus.seen_states(&[sent]).await?[0];
+            as_json(&SentShape::from(&Enqueued { state, ..sent }))?
         }
     };
     target.close().await;

@@ -19,7 +19,7 @@ Examples:
   ensue object list --held                                   # the oldest first
   ensue object list --held --json | jq -r '.objects[].object'
 
-An object is held when an event of it has exhausted its attempts: its later events wait until
+An object is held when an event or a job of it has exhausted its attempts: its later ones wait until
 somebody retries or skips that one. An event alone (without an object, or of an unordered handler)
 has no object here. With --json: the answer of GET /v1/objects?held=true, all of its pages in one.")]
 pub struct ListArgs {
@@ -38,10 +38,10 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue object retry order:1                                 # run the event it stands at again
-  ensue object skip order:1 --handler order.paid.invoice     # give that event up and go on
+  ensue object retry order:1                                 # run the event or job it stands at again
+  ensue object skip order:1 --handler order.paid.invoice     # give that one up and go on
 
-Whoever runs the handler does it as soon as it hears of it; with --store and nobody running it, the
+A job is there to be claimed at once. Of events, whoever runs the handler does it as soon as it hears of it; with --store and nobody running it, the
 next one who does. Exit code 0: it is asked; 1: nothing of it is held, or several handlers are.")]
 pub struct ObjectAskArgs {
     /// The object, such as order:1
@@ -88,11 +88,8 @@ pub async fn list_held(args: ListArgs) -> anyhow::Result<Outcome> {
             remote.get_json(&["v1", "objects"], &query).await
         }
         Target::Store(bus) => {
-            let rows = match after.and_then(StuckPlace::parse) {
-                Some(place) => bus.stuck_after(place, limit + 1).await?,
-                None => bus.stuck(limit + 1).await?,
-            };
-            as_json(&HeldShape::page(&rows, limit))
+            let lanes = bus.held(after.and_then(StuckPlace::parse), limit + 1).await?;
+            as_json(&HeldShape::page(&lanes, limit))
         }
     };
     let answer = args.limit.list("objects", page).await?;
@@ -101,8 +98,8 @@ pub async fn list_held(args: ListArgs) -> anyhow::Result<Outcome> {
         output::json(&answer)?;
         return Ok(Outcome::Done);
     }
-    let fields = ["object", "handler", "seq", "state", "attempts", "since", "error"];
-    let rows: Vec<[String; 7]> =
+    let fields = ["object", "handler", "seq", "job", "state", "attempts", "since", "error"];
+    let rows: Vec<[String; 8]> =
         list(&answer, "objects").iter().map(|lane| fields.map(|field| shown(&lane[field]))).collect();
     match rows.is_empty() {
         true => output::line("nothing is held")?,
@@ -160,9 +157,10 @@ async fn send(args: AskArgs, target: Target, path: [String; 4], stuck: Stuck, as
 }
 
 fn sentence(lane: &Value, ask: Ask) -> String {
-    let [handler, seq] = ["handler", "seq"].map(|field| shown(&lane[field]));
+    let [handler, seq, job] = ["handler", "seq", "job"].map(|field| shown(&lane[field]));
+    let what = if lane["job"].is_null() { format!("event {seq}") } else { format!("job {job}") };
     match ask {
-        Ask::Retry => format!("asked: {handler} runs event {seq} again"),
-        Ask::Skip => format!("asked: {handler} skips event {seq} and goes on"),
+        Ask::Retry => format!("asked: {handler} runs {what} again"),
+        Ask::Skip => format!("asked: {handler} skips {what} and goes on"),
     }
 }

@@ -36,7 +36,7 @@ impl JobFilter {
             states,
             handler: handler.map(|handler| GroupName::parse("handler", handler)).transpose()?,
             object: object.map(ObjectKey::parse).transpose()?,
-            after: None,
+            ..JobQuery::default()
         }))
     }
 

@@ -59,7 +59,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Lifts itself after so long, such as 10m
-    #[arg(long = "for", value_name = "SPAN", conflicts_with = "until")]
+    #[arg(long = "for", value_name = "SPAN", value_parser = lasts, conflicts_with = "until")]
     lasts: Option<Span>,
     /// Lifts itself at this time: 2026-11-15T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -92,6 +92,15 @@ pub struct LiftArgs {
 /// For `clap`: a scope, or a handler's key alone.
 fn scope(text: &str) -> Result<Scope, String> {
     scope_or_handler(text).map_err(|invalid| invalid.reason)
+}
+
+/// For `clap`: how long a rule holds.
+fn lasts(text: &str) -> Result<Span, String> {
+    let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    if !number.is_empty() && number.bytes().all(|digit| digit == b'0') {
+        return Err(format!("`{text}` is over at once: write more than 0, or leave it out for a rule that stays"));
+    }
+    text.parse()
 }
 
 /// Carries out `ensue rule …`.

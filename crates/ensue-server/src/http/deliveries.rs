@@ -30,7 +30,7 @@ pub(crate) struct DeliveriesShape<'a> {
 pub(crate) struct DeliveryShape<'a> {
     /// The handler's key.
     handler: &'a str,
-    /// `done`; `pending` (waits for its turn, or began a moment ago), `running`, `waiting` (put off by the handler),
+    /// That of its job where it became one, for workers elsewhere. `done`; `pending` (waits for its turn, or began a moment ago), `running`, `waiting` (put off by the handler),
     /// `retrying`; `held` (attempts exhausted: waits for somebody), `dead` (given up), `cancelled` (by the handler),
     /// `skipped` (by somebody); `not_matched` (the handler does not want it), `before_start` (older than the handler), `passed`
     /// (the handler is past it and has got another condition since: whether it ran then is not known).
@@ -51,6 +51,9 @@ pub(crate) struct DeliveryShape<'a> {
     behind: Option<Seq>,
     /// Has somebody brought it back after its attempts were used up? Then it is to run for that, was held again, or is done.
     redriven: bool,
+    /// The job that it became: of a handler whose deliveries workers claim, until that job is forgotten.
+    #[schema(required = true)]
+    job: Option<String>,
     /// What else is to be said, for people.
     #[schema(required = true)]
     note: Option<&'a str>,
@@ -67,6 +70,7 @@ impl<'a> From<&'a [DeliveryReport]> for DeliveriesShape<'a> {
             error: report.verdict.error.as_deref(),
             behind: report.verdict.behind,
             redriven: report.verdict.redriven,
+            job: report.job.as_ref().map(|job| job.id.to_string()),
             note: report.note.as_deref(),
         };
         Self { deliveries: reports.iter().map(shape).collect() }

@@ -12,8 +12,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::positions::{Ask, LaneKey, LaneRow, StuckPlace};
-use ensue::{GroupName, ObjectKey, Seq, Stuck, Timestamp};
+use ensue::jobs::{Job, JobState};
+use ensue::positions::{Ask, LaneKey, StuckPlace};
+use ensue::{GroupName, HeldLane, ObjectKey, Seq, Stuck, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -30,30 +31,35 @@ pub(crate) struct HeldShape<'a> {
 
 impl<'a> HeldShape<'a> {
     /// At most `limit` of these; what is beyond tells that there is another page.
-    pub fn page(rows: &'a [LaneRow], limit: usize) -> Self {
-        let next = (rows.len() > limit).then(|| rows[..limit].last()).flatten();
+    pub fn page(lanes: &'a [HeldLane], limit: usize) -> Self {
+        let next = (lanes.len() > limit).then(|| lanes[..limit].last()).flatten();
         Self {
-            objects: rows.iter().take(limit).map(LaneShape::from).collect(),
-            next: next.map(|last| StuckPlace::of(last).to_text()),
+            objects: lanes.iter().take(limit).map(LaneShape::from).collect(),
+            next: next.map(|last| last.place().to_text()),
         }
     }
 }
 
-/// An object, or a single event, that stands still for one handler.
+/// An object, or a single event or job, that stands still for one handler.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Lane)]
 pub(crate) struct LaneShape<'a> {
-    /// The object, whose later events wait too. Null for an event alone: one without an object, or of a handler that asks
+    /// The object, whose later events or jobs wait too. Null for an event alone: one without an object, or of a handler that asks
     /// for no order.
     #[schema(required = true)]
     object: Option<&'a str>,
     /// The handler's key.
     handler: &'a str,
-    /// The event that it stands at.
-    seq: Seq,
+    /// The event that it stands at; null for a job that was sent straight to the handler.
+    #[schema(value_type = Option<u64>, required = true)]
+    seq: Option<Seq>,
+    /// The job that it stands at: one that was sent to the handler, or the one that the event became for workers elsewhere.
+    /// Null where the handler is given the event itself.
+    #[schema(required = true)]
+    job: Option<String>,
     /// `held` (waits for somebody), `dead` (given up, with all later events of the object) or `waiting` (for its time).
     state: &'static str,
-    /// How often the event was started.
+    /// How often the event or job was started.
     attempts: u32,
     /// What went wrong last.
     #[schema(required = true)]
@@ -68,21 +74,46 @@ pub(crate) struct LaneShape<'a> {
     redriven: bool,
 }
 
-impl<'a> From<&'a LaneRow> for LaneShape<'a> {
-    fn from(row: &'a LaneRow) -> Self {
+impl<'a> From<&'a HeldLane> for LaneShape<'a> {
+    fn from(lane: &'a HeldLane) -> Self {
+        let row = match lane {
+            HeldLane::Events(row) => row,
+            HeldLane::Jobs { job, ask } => return Self::of_job(lane, job, *ask),
+        };
         Self {
             object: match &row.lane.key {
                 LaneKey::Object(object) => Some(object.as_str()),
                 LaneKey::Event(_) => None,
             },
             handler: row.group.as_str(),
-            seq: row.lane.position,
+            seq: Some(row.lane.position),
+            job: None,
             state: row.lane.state.as_str(),
             attempts: row.lane.attempts,
             error: row.lane.error.as_deref(),
             since: row.since,
             asked: row.ask.map(Ask::as_str),
             redriven: row.lane.redriven,
+        }
+    }
+}
+
+impl<'a> LaneShape<'a> {
+    fn of_job(lane: &HeldLane, job: &'a Job, ask: Option<Ask>) -> Self {
+        Self {
+            object: job.object.as_ref().map(ObjectKey::as_str),
+            handler: job.handler.as_str(),
+            seq: job.cause.as_ref().map(|cause| cause.seq),
+            job: Some(job.id.to_string()),
+            state: match job.state {
+                JobState::Dead if job.holds_lane() => "held",
+                JobState::Dead => "dead",
+                _ => "waiting",
+            },
+            attempts: job.attempts,
+            error: job.errors.last().map(|last| last.error.as_str()),
+            since: lane.since(),
+            asked: ask.map(Ask::as_str),
         }
     }
 }
@@ -98,7 +129,7 @@ pub(super) struct WhichHandlerShape {
 
 /// Lists what stands still
 ///
-/// Lanes whose event has exhausted its attempts, the oldest first. Go on with `after` set to the answer's `next`, until that
+/// Lanes whose event or job has exhausted its attempts, the oldest first. Go on with `after` set to the answer's `next`, until that
 /// is null.
 #[utoipa::path(
     get,
@@ -122,17 +153,18 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         return Err(Problem::bad_request("held", "must be `true`: there is no list of all objects"));
     }
     let limit = query.page_limit()?;
-    let rows = match query.text("after").map(StuckPlace::parse) {
-        None => app.bus.stuck(limit + 1).await?,
-        Some(Some(place)) => app.bus.stuck_after(place, limit + 1).await?,
+    let after = match query.text("after").map(StuckPlace::parse) {
+        None => None,
+        Some(Some(place)) => Some(place),
         Some(None) => return Err(Problem::bad_request("after", "is no place in this list; use `next` of a page")),
     };
-    Ok(shapes::json(StatusCode::OK, &HeldShape::page(&rows, limit)))
+    let lanes = app.bus.held(after, limit + 1).await?;
+    Ok(shapes::json(StatusCode::OK, &HeldShape::page(&lanes, limit)))
 }
 
-/// Runs the event that an object stands at again
+/// Runs the event or job that an object stands at again
 ///
-/// With all its attempts. Whoever runs the handler does it as soon as it hears of it, or the next one who runs it does.
+/// With all its attempts. A job is there to be claimed at once. Of events, whoever runs the handler does it as soon as it hears of it, or the next one who runs it does.
 #[utoipa::path(
     post,
     path = "/v1/objects/{object}/retry",
@@ -156,9 +188,9 @@ pub(super) async fn retry_object(
     ask_object(&app, path, request, Ask::Retry).await
 }
 
-/// Skips the event that an object stands at
+/// Skips the event or job that an object stands at
 ///
-/// The object goes on with its next event.
+/// The object goes on with its next one.
 #[utoipa::path(
     post,
     path = "/v1/objects/{object}/skip",
@@ -267,9 +299,9 @@ async fn which(app: &App, request: Request) -> Result<Option<GroupName>, Problem
 }
 
 async fn answer(app: &App, stuck: &Stuck, handler: Option<GroupName>, ask: Ask) -> Result<Response, Problem> {
-    let row = app.bus.ask_stuck(stuck, handler.as_ref(), ask).await.map_err(|error| match error {
+    let lane = app.bus.ask_stuck(stuck, handler.as_ref(), ask).await.map_err(|error| match error {
         ensue::Error::NotFound(what) => Problem::not_found(format!("{what} (GET /v1/objects?held=true)")),
         other @ (ensue::Error::Invalid(_) | ensue::Error::Store(_) | ensue::Error::Address(_)) => other.into(),
     })?;
-    Ok(shapes::json(StatusCode::OK, &LaneShape::from(&row)))
+    Ok(shapes::json(StatusCode::OK, &LaneShape::from(&lane)))
 }

@@ -14,7 +14,7 @@ use super::shapes;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::jobs::{JobId, JobQuery, JobState, Steer};
+use ensue::jobs::{Enqueued, JobId, JobQuery, JobState, Steer};
 use ensue::{GroupName, ObjectKey, StoreError};
 use std::sync::Arc;
 
@@ -58,7 +58,10 @@ pub(super) async fn send(State(app): State<Arc<App>>, _: NoQuery, request: Reque
     let ended = |_| Err(StoreError::InDoubt("the task that sent the jobs was ended".into()).into());
     let sent = tokio::spawn(async move { bus.emit_all(jobs).await }).await.unwrap_or_else(ended)?;
     let status = if sent.iter().any(|job| job.is_new) { StatusCode::CREATED } else { StatusCode::OK };
-    let mut sent: Vec<SentShape> = sent.iter().map(SentShape::from).collect();
+    // They are sent: that rules cannot be looked up changes nothing about it.
+    let states = app.bus.seen_states(&sent).await.unwrap_or_else(|_| sent.iter().map(|job| job.state).collect());
+    let sent = sent.into_iter().zip(states).map(|(job, state)| Enqueued { state, ..job });
+    let mut sent: Vec<SentShape> = sent.map(|job| SentShape::from(&job)).collect();
     let shape = match (is_array, sent.len()) {
         (false, 1) => SentOneOrManyShape::One(sent.remove(0)),
         (true, _) | (false, _) => SentOneOrManyShape::Many { jobs: sent },
@@ -99,6 +102,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
         handler: query.group("handler")?,
         object: query.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
         after: after.transpose()?.map(JobId::number),
+        ..JobQuery::default()
     };
     let page = app.bus.seen_jobs(&wanted, query.page_limit()?).await?;
     Ok(shapes::json(StatusCode::OK, &JobsShape::from(&page)))
@@ -243,7 +247,7 @@ pub(super) async fn bulk(State(app): State<Arc<App>>, _: NoQuery, request: Reque
         states: states.map_err(|reason| Problem::invalid("state", reason))?.unwrap_or_else(|| could_be(steer)),
         handler: filter.text("handler")?.map(|handler| GroupName::parse("handler", &handler)).transpose()?,
         object: filter.text("object")?.map(|object| ObjectKey::parse(&object)).transpose()?,
-        after: None,
+        ..JobQuery::default()
     };
     let bulk = app.bus.steer_all(wanted, steer, dry_run).await?;
     Ok(shapes::json(StatusCode::OK, &BulkShape::new(bulk, dry_run)))

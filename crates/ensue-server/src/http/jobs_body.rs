@@ -3,7 +3,7 @@
 use super::body;
 use super::fields_body::{BodyFields, OneOrMany};
 use super::problem::Problem;
-use ensue::jobs::{Emit, JobLine, JobState};
+use ensue::jobs::{ATTEMPTS_LIMIT, Emit, JobLine, JobState};
 use ensue::positions::delivery::LINE_BYTES_MAX;
 use ensue::{GroupName, Level, NewEvent, ObjectKey, OnExhausted, Timestamp};
 use std::borrow::Cow;
@@ -67,8 +67,7 @@ fn job(fields: &BodyFields<'_>) -> Result<Emit, Problem> {
         job = job.unique_key(key);
     }
     if let Some(attempts_max) = fields.number("attempts_max")? {
-        let attempts_max = u32::try_from(attempts_max).unwrap_or(u32::MAX);
-        job = job.attempts_max(attempts_max);
+        job = job.attempts_max(attempts(attempts_max)?);
     }
     if let Some(word) = fields.text("on_exhausted")? {
         let Some(policy) = OnExhausted::parse(&word) else {
@@ -78,6 +77,12 @@ fn job(fields: &BodyFields<'_>) -> Result<Emit, Problem> {
     }
     job.checked()?;
     Ok(job)
+}
+
+/// How often something may be attempted, as far as that is a number that could be meant.
+pub(super) fn attempts(count: u64) -> Result<u32, Problem> {
+    u32::try_from(count)
+        .map_err(|_| Problem::invalid("attempts_max", format!("is {count}; choose 1 to {ATTEMPTS_LIMIT}")))
 }
 
 /// States as somebody writes them: one, or several with commas between.

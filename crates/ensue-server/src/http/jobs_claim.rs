@@ -17,8 +17,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
 use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, Progress, SeenJob};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// The most jobs that one claim takes.
 const LIMIT_MAX: u64 = 1_000;
@@ -342,9 +344,21 @@ pub(super) async fn progress(
     }
 }
 
+/// What was kept of what a worker said.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Said)]
+pub(crate) struct SaidShape {
+    /// `ok`.
+    #[schema(value_type = String)]
+    status: &'static str,
+    /// How many of the lines are kept; the others are beyond the 10,000 of the job.
+    kept: usize,
+}
+
 /// Keeps what a worker says about a job
 ///
-/// In the order in which it comes, also lines that are equal. The first 10,000 lines of a job are kept.
+/// In the order in which it comes, also lines that are equal. The first 10,000 lines of a job are kept, the last of which says
+/// that more were dropped; the answer says how many of these were kept.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/log",
@@ -353,7 +367,7 @@ pub(super) async fn progress(
     params(("id" = String, Path, description = "The job's id")),
     request_body = SayShape,
     responses(
-        (status = 200, description = "On disk", body = super::shapes::StatusShape),
+        (status = 200, description = "On disk", body = SaidShape),
         NotFound,
         Conflict,
         BodyProblems,
@@ -370,7 +384,7 @@ pub(super) async fn log(
     let claim = claim_of(id, &fields)?;
     let lines = jobs_body::lines(&fields, ensue::Timestamp::now())?;
     match app.bus.say_under_claim(claim, lines).await {
-        Ok(()) => Ok(shapes::json(StatusCode::OK, &shapes::StatusShape { status: "ok" })),
+        Ok(kept) => Ok(shapes::json(StatusCode::OK, &SaidShape { status: "ok", kept })),
         Err(error) => Err(refused(&app, id, error).await),
     }
 }

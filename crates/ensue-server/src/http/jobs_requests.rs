@@ -165,7 +165,7 @@ pub(super) struct SayShape {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = SayLine)]
 pub(super) struct SayLineShape {
-    /// At most 16 KiB are kept.
+    /// At most 8 KiB are kept.
     message: String,
     /// `debug`, `info` (unless told), `warn` or `error`.
     level: Option<String>,

@@ -4,6 +4,7 @@ use super::App;
 use super::events::path_text;
 use super::fields_body::{BodyFields, FieldsBody};
 use super::groups::Segment;
+use super::jobs_body;
 use super::problem::Problem;
 use super::query::{NoQuery, Query};
 use super::responses::{BadRequest, BodyProblems, Conflict, DiskFull, NotFound, StoreProblems};
@@ -27,7 +28,7 @@ fn name_of(path: Segment) -> Result<GroupName, Problem> {
 
 /// What a body says about a schedule.
 fn schedule_in(name: GroupName, body: &BodyFields<'_>) -> Result<Schedule, Problem> {
-    let attempts_max = body.number("attempts_max")?.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let attempts_max = body.number("attempts_max")?.map(jobs_body::attempts).transpose()?;
     let fields = Fields {
         cron: body.text("cron")?,
         every: body.span("every")?.map(Span),

@@ -49,7 +49,7 @@ pub(super) fn time(kind: Kind, field: impl Into<Cow<'static, str>>, text: &str) 
     match text.parse::<Timestamp>() {
         Ok(time) if shape_is_right => Ok(time),
         _ => {
-            let reason = "is not a time; write it as RFC 3339, in the years 1 to 9999, such as 2026-11-15T12:00:00Z \
+            let reason = "is not a time; write it as RFC 3339, from the year 1 to 9999-12-30, such as 2026-11-15T12:00:00Z \
                           (in a query a + is written %2B)";
             Err(Problem::field(kind, field.into(), reason))
         }

@@ -21,6 +21,7 @@ mod openapi_schedules;
 mod openapi_tasks;
 mod pages;
 mod postgres;
+mod pull;
 mod rules;
 mod schedules;
 mod stream;

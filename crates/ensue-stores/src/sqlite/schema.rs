@@ -13,8 +13,19 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 10] =
-    [LOG, POSITIONS, PARKED, SERVING, JOBS, REPLAY, DEFINITIONS, TASKS, schedules::TABLES, schedules::DECLARERS];
+const MIGRATIONS: [&str; 11] = [
+    LOG,
+    POSITIONS,
+    PARKED,
+    SERVING,
+    JOBS,
+    REPLAY,
+    DEFINITIONS,
+    TASKS,
+    schedules::TABLES,
+    schedules::DECLARERS,
+    DEAD_JOBS,
+];
 
 const LOG: &str = "
 CREATE TABLE ensue_events (
@@ -356,6 +367,14 @@ CREATE TABLE ensue_job_progress (
     unit   TEXT,
     at     INTEGER NOT NULL
 ) STRICT;
+";
+
+/// Jobs that died are counted, found and forgotten apart from those that ended otherwise.
+const DEAD_JOBS: &str = "
+DROP INDEX ensue_jobs_age;
+CREATE INDEX ensue_jobs_age ON ensue_jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead';
+CREATE INDEX ensue_jobs_dead ON ensue_jobs (finished_at, number, turn) WHERE state = 'dead';
 ";
 
 /// Can the file be looked at as it is?

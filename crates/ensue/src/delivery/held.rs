@@ -2,8 +2,9 @@
 
 use crate::Ensue;
 use crate::error::Error;
+use ensue_core::jobs::{Job, JobQuery, JobState, Steer};
 use ensue_core::positions::{Ask, GroupKind, LaneKey, LaneQuery, LaneRow, LaneState, StuckPlace};
-use ensue_core::{GroupName, ObjectKey, Seq, StoreError};
+use ensue_core::{GroupName, ObjectKey, Seq, StoreError, Timestamp};
 use std::fmt;
 
 /// How many lanes of one object are looked at: more handlers than anybody has.
@@ -36,44 +37,124 @@ impl fmt::Display for Stuck {
     }
 }
 
+/// A lane that stands still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeldLane {
+    /// Of events, at one that its handler failed.
+    Events(LaneRow),
+    /// Of jobs, at one that failed.
+    Jobs {
+        /// As it was.
+        job: Box<Job>,
+        /// What was asked of it, if that was done just now.
+        ask: Option<Ask>,
+    },
+}
+
+impl HeldLane {
+    /// The handler that it stands still for.
+    pub fn handler(&self) -> &GroupName {
+        match self {
+            Self::Events(row) => &row.group,
+            Self::Jobs { job, .. } => &job.handler,
+        }
+    }
+
+    /// Its place in the list of what is held.
+    pub fn place(&self) -> StuckPlace {
+        match self {
+            Self::Events(row) => StuckPlace::of(row),
+            Self::Jobs { job, .. } => {
+                let key = match (&job.object, &job.cause) {
+                    (Some(object), _) => LaneKey::Object(object.clone()),
+                    (None, cause) => LaneKey::Event(cause.as_ref().map_or(0, |cause| cause.seq)),
+                };
+                StuckPlace { since: self.since(), key, group: job.handler.clone() }
+            }
+        }
+    }
+
+    /// Since when.
+    pub fn since(&self) -> Timestamp {
+        match self {
+            Self::Events(row) => row.since,
+            Self::Jobs { job, .. } => job.finished_at.or(job.locked_at).unwrap_or(job.enqueued_at),
+        }
+    }
+
+    /// Does it wait for somebody, and not only for its time?
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Events(row) => row.lane.state != LaneState::Waiting,
+            Self::Jobs { job, .. } => job.state == JobState::Dead,
+        }
+    }
+
+    fn of(job: Job) -> Self {
+        Self::Jobs { job: Box::new(job), ask: None }
+    }
+}
+
 impl Ensue {
-    /// Lanes that wait for somebody, held or dead, the oldest first.
+    /// Lanes of events that wait for somebody, held or dead, the oldest first.
     pub async fn stuck(&self, limit: usize) -> Result<Vec<LaneRow>, Error> {
         Ok(self.store().lanes(LaneQuery::Stuck { group: None }, limit).await?)
     }
 
-    /// The same page by page: those that come after this place.
-    pub async fn stuck_after(&self, place: StuckPlace, limit: usize) -> Result<Vec<LaneRow>, Error> {
-        Ok(self.store().lanes(LaneQuery::StuckAfter(place), limit).await?)
+    /// Lanes of events and of jobs that wait for somebody, the oldest first: those that come after this place, if one is
+    /// given.
+    pub async fn held(&self, after: Option<StuckPlace>, limit: usize) -> Result<Vec<HeldLane>, Error> {
+        let order = |place: &StuckPlace| (place.since, place.key.to_text(), place.group.to_string());
+        let jobs = self.holding_jobs(None, None).await?.into_iter().map(HeldLane::of);
+        let mut held: Vec<HeldLane> =
+            jobs.filter(|one| after.as_ref().is_none_or(|after| order(&one.place()) > order(after))).collect();
+        let query = after.map_or(LaneQuery::Stuck { group: None }, LaneQuery::StuckAfter);
+        held.extend(self.store().lanes(query, limit).await?.into_iter().map(HeldLane::Events));
+        held.sort_by_cached_key(|one| order(&one.place()));
+        held.truncate(limit);
+        Ok(held)
     }
 
     /// Asks a handler to run something again, or to skip it; answers with the lane as it was. Without a handler, the one
     /// that holds it is meant, if it is the only one. What only waits for its time can be asked, too, of a handler by name.
-    pub async fn ask_stuck(&self, stuck: &Stuck, handler: Option<&GroupName>, ask: Ask) -> Result<LaneRow, Error> {
-        let all = self.open_lanes(stuck).await?;
-        let row = match handler {
+    /// A job is brought back or skipped at once, an event by who runs the handler.
+    pub async fn ask_stuck(&self, stuck: &Stuck, handler: Option<&GroupName>, ask: Ask) -> Result<HeldLane, Error> {
+        let mut all = self.open_lanes(stuck).await?;
+        all.extend(self.open_jobs(stuck, handler).await?.into_iter().map(HeldLane::of));
+        let lane = match handler {
             Some(handler) => {
-                let found = all.into_iter().find(|row| row.group == *handler);
+                let found = all.into_iter().find(|lane| lane.handler() == handler);
                 found
                     .ok_or_else(|| not_found(format!("nothing of {stuck} stands still for the handler `{handler}`")))?
             }
             None => {
-                let mut held: Vec<LaneRow> =
-                    all.into_iter().filter(|row| row.lane.state != LaneState::Waiting).collect();
+                let mut held: Vec<HeldLane> = all.into_iter().filter(HeldLane::is_held).collect();
                 match held.len() {
                     0 => return Err(not_found(format!("nothing of {stuck} is held"))),
                     1 => held.remove(0),
                     _ => {
-                        let names: Vec<&str> = held.iter().map(|row| row.group.as_str()).collect();
+                        let names: Vec<&str> = held.iter().map(|lane| lane.handler().as_str()).collect();
                         let which = format!("{stuck} is held for several handlers: name one of {}", names.join(", "));
                         return Err(StoreError::Conflict(which).into());
                     }
                 }
             }
         };
-        let asked = self.ask_lane(&row.group, &row.lane.key, ask).await?;
-        // Whoever runs it has brought it on in the meantime.
-        asked.ok_or_else(|| not_found(format!("{stuck} went on meanwhile")))
+        match lane {
+            HeldLane::Events(row) => {
+                let asked = self.ask_lane(&row.group, &row.lane.key, ask).await?;
+                // Whoever runs it has brought it on in the meantime.
+                asked.map(HeldLane::Events).ok_or_else(|| not_found(format!("{stuck} went on meanwhile")))
+            }
+            HeldLane::Jobs { job, .. } => {
+                let steer = match ask {
+                    Ask::Retry => Steer::Retry,
+                    Ask::Skip => Steer::Skip,
+                };
+                self.steer_job(job.id, steer).await?;
+                Ok(HeldLane::Jobs { job, ask: Some(ask) })
+            }
+        }
     }
 
     /// Asks it of a lane, and lets whoever runs it here hear of it.
@@ -86,7 +167,7 @@ impl Ensue {
     }
 
     /// The lanes of something that are not only marks of what is done.
-    async fn open_lanes(&self, stuck: &Stuck) -> Result<Vec<LaneRow>, Error> {
+    async fn open_lanes(&self, stuck: &Stuck) -> Result<Vec<HeldLane>, Error> {
         let store = self.store();
         let mut rows = Vec::new();
         match stuck {
@@ -103,7 +184,32 @@ impl Ensue {
             }
         }
         rows.retain(|row| row.lane.state != LaneState::Done);
-        Ok(rows)
+        Ok(rows.into_iter().map(HeldLane::Events).collect())
+    }
+
+    /// The jobs of something that have died, and, of a handler that is named, those that wait for their time: the first of
+    /// each lane.
+    async fn open_jobs(&self, stuck: &Stuck, handler: Option<&GroupName>) -> Result<Vec<Job>, Error> {
+        let mut jobs = match (stuck, handler) {
+            (Stuck::Object(object), None) => self.holding_jobs(None, Some(object)).await?,
+            (Stuck::Object(object), Some(handler)) => {
+                let (object, handler) = (Some(object.clone()), Some(handler.clone()));
+                let states = vec![JobState::Dead, JobState::Retrying, JobState::Scheduled];
+                let mut jobs = self.all_jobs(JobQuery { states, handler, object, ..JobQuery::default() }).await?;
+                jobs.retain(|job| job.ordered && job.turn.is_some());
+                jobs
+            }
+            (Stuck::Event(seq), _) => {
+                let object = self.event(*seq).await?.and_then(|event| event.object);
+                let jobs = self.jobs_of_event(*seq, object).await?.into_values();
+                let is_open =
+                    |job: &Job| matches!(job.state, JobState::Dead | JobState::Retrying | JobState::Scheduled);
+                jobs.filter(is_open).collect()
+            }
+        };
+        jobs.sort_by(|one, other| (&one.handler, one.turn).cmp(&(&other.handler, other.turn)));
+        jobs.dedup_by(|later, first| later.handler == first.handler);
+        Ok(jobs)
     }
 }
 

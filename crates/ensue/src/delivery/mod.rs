@@ -27,9 +27,11 @@
 //! | When are the sync handlers done with what was published? | `sync_wait.rs` |
 //! | How does one wait until there is nothing to do? | `drain.rs` |
 //! | What became of an event, and how do the handlers stand? | `report.rs` |
+//! | How do the jobs stand that deliveries became? | `as_jobs.rs` |
 //! | How is something brought back that stands still? | `held.rs` |
 //! | How is it all started and stopped, and how do handlers come and go meanwhile? | `start_and_stop.rs`, `establish.rs` |
 
+mod as_jobs;
 mod attempt;
 mod batches;
 mod checkpoint;
@@ -58,9 +60,9 @@ mod sync_wait;
 mod ticks;
 mod worker;
 
-pub use held::Stuck;
+pub use held::{HeldLane, Stuck};
 pub(crate) use pulse::until;
-pub(crate) use report::is_wanted;
 pub use report::{DeliveryReport, HandlerReport};
+pub(crate) use report::{done_to, is_wanted};
 pub(crate) use start_and_stop::Deliveries;
 pub use sync_wait::Waited;

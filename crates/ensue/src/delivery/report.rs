@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::handlers::{HandlerInfo, info};
 use ensue_core::condition::{Condition, EventView, SubscriptionView};
 use ensue_core::handling::{Facts, Standing, Verdict, verdict};
+use ensue_core::jobs::Job;
 use ensue_core::positions::{
     GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, SlotState, Start, SubscriptionState, slot_of,
 };
@@ -32,6 +33,8 @@ pub struct DeliveryReport {
     pub verdict: Verdict,
     /// What else is to be said.
     pub note: Option<String>,
+    /// The job that it became, for workers elsewhere; as long as that is not forgotten.
+    pub job: Option<Box<Job>>,
 }
 
 /// How a handler stands, whoever runs it.
@@ -53,7 +56,7 @@ pub struct HandlerReport {
     pub group: Option<GroupState>,
     /// How many events it has not come to.
     pub lag: u64,
-    /// How many lanes wait for somebody; counted up to 1,000.
+    /// How many lanes wait for somebody, also those of its jobs; of each kind counted up to 1,000.
     pub held: u64,
     /// Does a process have it right now?
     pub is_served: bool,
@@ -62,10 +65,14 @@ pub struct HandlerReport {
 impl Ensue {
     /// What became of an event, for every handler, by key; none if there is no such event in the log.
     pub async fn deliveries(&self, seq: Seq) -> Result<Option<Vec<DeliveryReport>>, Error> {
-        self.deliveries_to(seq, None).await
+        let mut reports = self.deliveries_to(seq, None).await?;
+        if let Some(reports) = &mut reports {
+            self.add_jobs(seq, reports).await?;
+        }
+        Ok(reports)
     }
 
-    /// What became of an event, for these handlers or for all.
+    /// What became of an event, for these handlers or for all. One that has become a job is done.
     pub(super) async fn deliveries_to(
         &self,
         seq: Seq,
@@ -115,7 +122,7 @@ impl Ensue {
             };
             let verdict = verdict(&facts);
             let note = note(&verdict, lane.as_ref(), wanted.err(), start, is_served(slot, now));
-            reports.push(DeliveryReport { handler: group.name, verdict, note });
+            reports.push(DeliveryReport { handler: group.name, verdict, note, job: None });
         }
         Ok(Some(reports))
     }
@@ -144,6 +151,7 @@ impl Ensue {
         keys.extend(only_here);
         keys.sort_by(|(one, _), (other, _)| one.cmp(other));
         keys.truncate(limit);
+        let holding = self.holding_jobs(None, None).await?;
         let mut reports = Vec::with_capacity(keys.len());
         for (key, group) in keys {
             let bound = here.iter().find(|info| info.key == key).cloned();
@@ -153,6 +161,10 @@ impl Ensue {
                 (None, Some(info)) => reports.push(not_started(info)),
                 (None, None) => {}
             }
+        }
+        for report in &mut reports {
+            let held = holding.iter().filter(|job| job.handler == report.key);
+            report.held += held.take(STUCK_COUNTED_MAX).count() as u64;
         }
         Ok(reports)
     }
@@ -164,10 +176,14 @@ impl Ensue {
         let here = self.inner().handlers.find(key).map(|spec| info(&spec));
         let defined = self.defined_handlers().await?.into_iter().find(|info| info.key == *key);
         let group = store.group(key).await?.filter(|group| group.kind == GroupKind::Handler);
-        Ok(match (group, here) {
+        let mut report = match (group, here) {
             (Some(group), here) => Some(report(self, group, (here, defined), now, bounds).await?),
             (None, here) => here.filter(|info| !info.defined).map(not_started),
-        })
+        };
+        if let Some(report) = &mut report {
+            report.held += self.holding_jobs(Some(key), None).await?.len().min(STUCK_COUNTED_MAX) as u64;
+        }
+        Ok(report)
     }
 
     /// Where a handler of this process begins when it is new.
@@ -197,7 +213,7 @@ fn handlers_of(groups: Vec<GroupState>) -> impl Iterator<Item = GroupState> {
 }
 
 /// How far a slot is, as an event at this place sees it: one that is passed over when a range is run again is done.
-fn done_to(slot: &SlotState, seq: Seq) -> Seq {
+pub(crate) fn done_to(slot: &SlotState, seq: Seq) -> Seq {
     let skips = slot.replay.filter(|replay| replay.skips(seq));
     skips.map_or(slot.cursor, |replay| replay.resume.max(slot.cursor))
 }

@@ -1,6 +1,5 @@
 //! Why was an event handled, or not?
 
-use super::OPEN;
 use crate::Ensue;
 use crate::delivery::is_wanted;
 use crate::error::Error;
@@ -8,13 +7,10 @@ use crate::jobs::Around;
 use ensue_core::explain::{
     DeliveryFacts, Explanation, ReadingFacts, Reason, ReasonKind, explain_delivery, explain_job, explain_reading,
 };
-use ensue_core::handling::Standing;
-use ensue_core::jobs::{Job, JobQuery};
+use ensue_core::jobs::{Job, JobState};
 use ensue_core::positions::GroupKind;
-use ensue_core::{Event, GroupName, ObjectKey, Seq};
+use ensue_core::{GroupName, ObjectKey, Seq};
 
-/// How many jobs are looked through for the one that an event became.
-const JOBS_LOOKED_AT_MAX: usize = 1_000;
 /// How many subscriptions of a group are looked at.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
 
@@ -30,8 +26,8 @@ pub struct ExplainedDelivery {
 /// Why an event was or was not handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedEvent {
-    /// In all: `held` where a handler waits for somebody, `open` while one has it to do, `done`, `passed` if it is not known of one
-    /// whether it wanted it then, or `not_matched` if none wants it.
+    /// In all: `held` where a handler waits for somebody, `open` while one has it to do, `dead` where one gave it up, `done`, `passed` if it
+    /// is not known of one whether it wanted it then, or `not_matched` if none wants it.
     pub explanation: Explanation,
     /// For each handler.
     pub handlers: Vec<ExplainedDelivery>,
@@ -54,21 +50,21 @@ impl Ensue {
                 Some(about) => in_words(about.on.as_ref().map(|topic| topic.as_str()), about.condition.as_deref()),
                 None => "what it wants".to_owned(),
             };
+            if let Some(job) = report.job.as_deref().filter(|job| job.state != JobState::Succeeded) {
+                let explanation = self.continued(job, &wants).await?;
+                explained.push(ExplainedDelivery { handler: report.handler.clone(), explanation });
+                continue;
+            }
             let facts = DeliveryFacts {
                 handler: report.handler.as_str(),
                 verdict: &report.verdict,
                 wants: &wants,
                 note: report.note.as_deref(),
-                rule: rules.holding(&report.handler, event.object.as_ref(), now),
+                rules: &rules.all_holding(&report.handler, event.object.as_ref(), now),
                 is_served: about.is_some_and(|about| about.is_served),
                 object: event.object.as_ref().map(ObjectKey::as_str),
             };
-            let mut explanation = explain_delivery(&facts);
-            if matches!(report.verdict.standing, Standing::Done | Standing::Passed)
-                && let Some(job) = self.job_of(&report.handler, &event).await?
-            {
-                explanation = self.continued(&job, explanation).await?;
-            }
+            let explanation = explain_delivery(&facts);
             explained.push(ExplainedDelivery { handler: report.handler.clone(), explanation });
         }
         match handler {
@@ -108,36 +104,22 @@ impl Ensue {
         }
     }
 
-    /// The job that an event became for a handler, unless it is over: a delivery to workers elsewhere, or one that failed and
-    /// went on as a job.
-    async fn job_of(&self, handler: &GroupName, event: &Event) -> Result<Option<Job>, Error> {
-        let query = JobQuery {
-            states: OPEN.to_vec(),
-            handler: Some(handler.clone()),
-            object: event.object.clone(),
-            after: None,
-        };
-        let page = self.jobs(query, JOBS_LOOKED_AT_MAX).await?;
-        let is_it =
-            |job: &Job| job.handler == *handler && job.cause.as_ref().is_some_and(|cause| cause.seq == event.seq);
-        Ok(page.jobs.into_iter().find(is_it))
-    }
-
-    /// The delivery is done and became a job: what holds the job is what is asked for.
-    async fn continued(&self, job: &Job, delivery: Explanation) -> Result<Explanation, Error> {
+    /// The delivery became a job: what holds the job is what is asked for.
+    async fn continued(&self, job: &Job, wants: &str) -> Result<Explanation, Error> {
         let Explanation { verdict, mut because } = Around::new(self).await?.about(job, explain_job).await?;
         let became = Reason::new(ReasonKind::State, Some(job.id.to_string()), format!("it became job {}", job.id));
         because.push(became.fix(format!("ensue explain job:{}", job.id)));
-        because.extend(delivery.because);
+        because.push(Reason::new(ReasonKind::Condition, None, format!("it matched {wants}")));
+        let verdict = if job.holds_lane() { "held".to_owned() } else { verdict };
         Ok(Explanation { verdict, because })
     }
 }
 
-/// The verdict over all handlers, with the first reason of each that has not done it.
+/// The verdict over all handlers, with the first reason of each that has not done it, or gave it up.
 fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
-    const SETTLED: [&str; 7] = ["done", "succeeded", "dead", "cancelled", "skipped", "not_matched", "before_start"];
+    const SETTLED: [&str; 6] = ["done", "succeeded", "cancelled", "skipped", "not_matched", "before_start"];
     let mut because = Vec::new();
-    let (mut is_open, mut is_held, mut is_matched, mut is_unknown) = (false, false, false, false);
+    let (mut is_open, mut is_held, mut is_dead, mut is_matched, mut is_unknown) = (false, false, false, false, false);
     for ExplainedDelivery { handler, explanation } in handlers {
         let verdict = explanation.verdict.as_str();
         is_matched |= !matches!(verdict, "not_matched" | "before_start" | "passed");
@@ -147,6 +129,7 @@ fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
         }
         match verdict {
             "passed" => is_unknown = true,
+            "dead" => is_dead = true,
             _ => is_open = true,
         }
         let Some(first) = explanation.because.first() else { continue };
@@ -161,12 +144,13 @@ fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
         };
         because.push(Reason::new(ReasonKind::State, None, detail));
     }
-    let verdict = match (is_held, is_open, is_unknown, is_matched) {
+    let verdict = match (is_held, is_open, is_dead, is_unknown, is_matched) {
         (true, ..) => "held",
         (false, true, ..) => "open",
-        (false, false, true, _) => "passed",
-        (false, false, false, true) => "done",
-        (false, false, false, false) => "not_matched",
+        (false, false, true, ..) => "dead",
+        (false, false, false, true, _) => "passed",
+        (false, false, false, false, true) => "done",
+        (false, false, false, false, false) => "not_matched",
     };
     Explanation { verdict: verdict.to_owned(), because }
 }

@@ -7,9 +7,10 @@ use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
+use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::patience::lease_within;
 use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, Progress};
-use ensue_core::positions::Fence;
+use ensue_core::positions::{Fence, Level};
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{GroupName, Invalid, Json, NewEvent};
 use jiff::SignedDuration;
@@ -230,21 +231,72 @@ impl Ensue {
     }
 
     /// Writes what a worker elsewhere says about a job that it has.
-    pub async fn say_under_claim(&self, claim: ClaimToken, mut lines: Vec<JobLine>) -> Result<(), Error> {
+    pub async fn say_under_claim(&self, claim: ClaimToken, mut lines: Vec<JobLine>) -> Result<usize, Error> {
         let job = self.job(claim.job()).await?.ok_or_else(|| lost(claim.job()))?;
         for line in &mut lines {
             line.attempt = job.attempts;
         }
+        let room = self.room_for_lines(claim.job(), lines.len()).await?;
+        let kept = lines_that_fit(&mut lines, room);
         match self.store().say(claim.0, lines).await? {
-            true => Ok(()),
+            true => Ok(kept),
             false => Err(lost(claim.job())),
         }
     }
+
+    /// How many lines of a job there is room for; so many and one more are looked for at most.
+    async fn room_for_lines(&self, id: JobId, wanted: usize) -> Result<usize, Error> {
+        let full = JOB_LINES_MAX as usize;
+        let after = full.saturating_sub(wanted + 1);
+        let last = self.job_lines(id, after as u64, wanted + 1).await?.last().map_or(after as u64, |line| line.line);
+        Ok(full.saturating_sub(last as usize))
+    }
+}
+
+/// Leaves what there is room for, and answers how many that are. Where not all of them fit, the last place is for a line that
+/// says how many more there were.
+fn lines_that_fit(lines: &mut Vec<JobLine>, room: usize) -> usize {
+    if lines.len() < room {
+        return lines.len();
+    }
+    let kept = room.saturating_sub(1);
+    let dropped = lines.len() - kept;
+    lines.truncate(room);
+    if let Some(last) = lines.get_mut(kept) {
+        last.level = Level::Warn;
+        last.message = format!(
+            "{dropped} more lines were dropped, and all that follow are: of a job {JOB_LINES_MAX} lines are kept"
+        );
+    }
+    kept
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted_in_the_last_line() {
+        let line = |message: &str| JobLine {
+            line: 0,
+            attempt: 1,
+            at: ensue_core::Timestamp::UNIX_EPOCH,
+            level: Level::Info,
+            message: message.into(),
+        };
+        let said = |room: usize| {
+            let mut lines = ["a", "b", "c"].map(line).to_vec();
+            let kept = lines_that_fit(&mut lines, room);
+            (kept, lines.into_iter().map(|line| line.message).collect::<Vec<_>>())
+        };
+        assert_eq!(said(4), (3, vec!["a".into(), "b".into(), "c".into()]));
+        for (room, kept) in [(3, 2), (2, 1), (1, 0)] {
+            let (count, lines) = said(room);
+            assert_eq!((count, lines.len()), (kept, room));
+            assert!(lines[kept].starts_with(&format!("{} more lines were dropped", 3 - kept)), "{lines:?}");
+        }
+        assert_eq!(said(0), (0, vec![]));
+    }
 
     #[test]
     fn a_claim_is_its_text() {

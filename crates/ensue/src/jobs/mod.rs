@@ -25,6 +25,7 @@ mod served;
 mod steering;
 mod unheard;
 
+pub use ensue_core::handling::retry::ATTEMPTS_LIMIT;
 pub use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
     JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken,

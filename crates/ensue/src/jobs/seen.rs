@@ -5,8 +5,10 @@
 
 use crate::Ensue;
 use crate::error::Error;
+use crate::handlers::info;
 use ensue_core::explain::{JobFacts, held_by};
-use ensue_core::jobs::{Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
+use ensue_core::jobs::{Enqueued, Job, JobCount, JobId, JobNumber, JobQuery, JobState, Progress, Server, seen};
+use ensue_core::positions::GroupKind;
 use ensue_core::rules::RuleSet;
 use ensue_core::{GroupName, ObjectKey, StoreError, Timestamp};
 use std::collections::HashMap;
@@ -42,12 +44,13 @@ pub(crate) struct Around<'a> {
     counts: Option<Vec<JobCount>>,
     /// What the jobs of a lane wait for: the one that runs, or the first.
     first: HashMap<(GroupName, ObjectKey), Job>,
+    pulls: HashMap<GroupName, bool>,
 }
 
 impl<'a> Around<'a> {
     pub async fn new(bus: &'a Ensue) -> Result<Self, StoreError> {
         let (now, rules) = (bus.store().now().await?, bus.store().rules().await?);
-        Ok(Self { bus, now, rules, servers: None, counts: None, first: HashMap::new() })
+        Ok(Self { bus, now, rules, servers: None, counts: None, first: HashMap::new(), pulls: HashMap::new() })
     }
 
     /// Where a job stands.
@@ -63,11 +66,14 @@ impl<'a> Around<'a> {
         };
         let waits = job.state == JobState::Available;
         let (served_until, running) = if waits { self.workers(&job.handler).await? } else { (None, 0) };
+        let is_pull = waits && served_until.is_none() && self.is_pull(&job.handler).await?;
+        let rules = self.rules.all_holding(&job.handler, job.object.as_ref(), self.now);
         let facts = JobFacts {
             job,
             predecessor: predecessor.as_ref(),
-            rule: self.rules.holding(&job.handler, job.object.as_ref(), self.now),
+            rules: &rules,
             served_until,
+            is_pull,
             running,
             now: self.now,
         };
@@ -109,6 +115,18 @@ impl<'a> Around<'a> {
         Ok((until, running))
     }
 
+    /// Is it a handler of events whose deliveries become jobs? No other handler has both a group and jobs.
+    async fn is_pull(&mut self, handler: &GroupName) -> Result<bool, StoreError> {
+        if let Some(known) = self.pulls.get(handler) {
+            return Ok(*known);
+        }
+        let group = self.bus.store().group(handler).await?;
+        let is_pull = group.is_some_and(|group| group.kind == GroupKind::Handler)
+            || self.bus.inner().handlers.find(handler).is_some_and(|spec| info(&spec).pull);
+        self.pulls.insert(handler.clone(), is_pull);
+        Ok(is_pull)
+    }
+
     async fn tell(&mut self, job: Job) -> Result<SeenJob, StoreError> {
         let state = self.state_of(&job);
         let held_by = self.about(&job, held_by).await?;
@@ -135,6 +153,23 @@ impl Ensue {
             Some(job) => Ok(Some(self.tell_job(job).await?)),
             None => Ok(None),
         }
+    }
+
+    /// Where jobs that were sent stand for whoever looks: one that only a rule keeps from running is parked. Nothing is looked
+    /// up where there are no rules.
+    pub async fn seen_states(&self, sent: &[Enqueued]) -> Result<Vec<JobState>, Error> {
+        let around = Around::new(self).await?;
+        let mut states: Vec<JobState> = sent.iter().map(|job| job.state).collect();
+        if around.rules.is_empty() {
+            return Ok(states);
+        }
+        for (state, sent) in states.iter_mut().zip(sent).filter(|(state, _)| **state == JobState::Available) {
+            if let Some(job) = self.job(sent.id).await? {
+                let rule = around.rules.holding(&job.handler, job.object.as_ref(), around.now);
+                *state = seen(*state, rule.is_some());
+            }
+        }
+        Ok(states)
     }
 
     /// What is told of a job that was looked up before.

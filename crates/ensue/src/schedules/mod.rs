@@ -177,7 +177,7 @@ impl Ensue {
         Ok(explain_schedule(&ScheduleFacts {
             kept: &kept,
             unreadable: read.as_ref().err().map(String::as_str),
-            rule: rules.holding_schedule(name, now),
+            rules: &rules.all_holding_schedule(name, now),
             last: runs.first(),
             now,
         }))

@@ -33,9 +33,13 @@ impl PostgresStore {
         let (handler, object) =
             (query.handler.as_ref().map(GroupName::as_str), query.object.as_ref().map(ObjectKey::as_str));
         let (after, limit) = (place(query.after.unwrap_or(0)), rows_max(limit).max(1));
-        let page = if object.is_some() { &self.sql.jobs.jobs_of_object } else { &self.sql.jobs.jobs };
-        let rows =
-            self.server.query(page, &[&after, &(JOB_SCAN_MAX as i64), &limit, &states, &handler, &object]).await?;
+        let page = match (query.holding, object) {
+            (true, _) => &self.sql.jobs.jobs_holding,
+            (false, Some(_)) => &self.sql.jobs.jobs_of_object,
+            (false, None) => &self.sql.jobs.jobs,
+        };
+        let (scanned, cause) = (JOB_SCAN_MAX as i64, query.cause.map(place));
+        let rows = self.server.query(page, &[&after, &scanned, &limit, &states, &handler, &object, &cause]).await?;
         let mut room = Room::of_a_page();
         let mut jobs: Vec<Job> = Vec::new();
         for row in &rows {

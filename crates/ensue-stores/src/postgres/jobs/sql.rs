@@ -63,6 +63,7 @@ pub(in super::super) struct JobsSql {
     pub job: String,
     pub jobs: String,
     pub jobs_of_object: String,
+    pub jobs_holding: String,
     pub predecessor: String,
     pub lines: String,
     pub counts: String,
@@ -77,9 +78,11 @@ pub(in super::super) struct JobsSql {
     pub rules_awaited: String,
 }
 
-/// What a job must be to be on a page: in one of the states $4, if they are given, and of the handler $5 or below it.
+/// What a job must be to be on a page: in one of the states $4, if they are given, of the handler $5 or below it, of the object
+/// $6, and from the event $7.
 const WANTED: &str = "($4::text[] IS NULL OR j.state = ANY ($4)) \
-                      AND ($5::text IS NULL OR j.handler = $5 OR starts_with(j.handler, $5 || '.'))";
+                      AND ($5::text IS NULL OR j.handler = $5 OR starts_with(j.handler, $5 || '.')) \
+                      AND ($6::text IS NULL OR j.object = $6) AND ($7::bigint IS NULL OR j.event_seq = $7)";
 
 impl JobsSql {
     pub fn of(schema: &Schema) -> Self {
@@ -91,7 +94,7 @@ impl JobsSql {
                  ORDER BY b.number DESC LIMIT 1), {{job_j}} \
                  FROM (SELECT ({scanned} OFFSET $2::bigint - 1 LIMIT 1) AS last, ({scanned} OFFSET $2::bigint LIMIT 1) AS beyond) s \
                  LEFT JOIN LATERAL (SELECT * FROM {{schema}}.jobs j WHERE j.number > $1 \
-                 AND (s.beyond IS NULL OR j.number <= s.last) AND {WANTED} AND ($6::text IS NULL OR j.object = $6) \
+                 AND (s.beyond IS NULL OR j.number <= s.last) AND {WANTED} \
                  ORDER BY j.number LIMIT $3::bigint + 1) j ON true ORDER BY j.number"
             ))
         };
@@ -113,6 +116,12 @@ impl JobsSql {
             jobs_of_object: page(
                 "SELECT x.number FROM {schema}.jobs x WHERE x.object || '' = $6 AND x.object IS NOT NULL AND x.number > $1 ORDER BY x.number",
             ),
+            // Few of many: found among those that died. $2, how far a page looks, is of no interest there.
+            jobs_holding: sql(&format!(
+                "SELECT NULL::bigint, nullif($2::bigint, $2), lag(j.number) OVER (ORDER BY j.number), {{job_j}} \
+                 FROM {{schema}}.jobs j WHERE j.state = 'dead' AND j.turn IS NOT NULL AND j.number > $1 AND {WANTED} \
+                 ORDER BY j.number LIMIT $3::bigint + 1"
+            )),
             predecessor: sql(include_str!("../sql/job_predecessor.sql")),
             lines: sql("SELECT l.line, l.attempt, l.at, l.level, l.message FROM {schema}.jobs j \
                  JOIN {schema}.job_lines l ON l.number = j.number \

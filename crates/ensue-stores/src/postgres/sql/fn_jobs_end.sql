@@ -84,24 +84,30 @@ BEGIN
 END
 $body$;
 
--- Tells of jobs that have died: `jobs::notices::job_dead`, carried out. Answers where the log ends then, if anything was told.
+-- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told.
 CREATE OR REPLACE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
+    v_topics text[];
     v_payloads text[];
     v_objects text[];
     v_all int[];
 BEGIN
-    SELECT array_agg(d.payload ORDER BY d.number), array_agg(d.object ORDER BY d.number) INTO v_payloads, v_objects
+    SELECT array_agg(d.topic ORDER BY d.number, d.nth), array_agg(d.payload ORDER BY d.number, d.nth),
+        array_agg(d.object ORDER BY d.number, d.nth)
+    INTO v_topics, v_payloads, v_objects
     FROM (
-        SELECT j.number, j.object, json_build_object(
+        SELECT j.number, k.nth, k.topic, j.object, CASE k.nth WHEN 1 THEN json_build_object(
             'job', (lpad(to_hex(j.stamp >> 12), 12, '0') || '7' || lpad(to_hex(j.stamp & 4095), 3, '0')
                 || to_hex(j.number | {rank_min}))::uuid,
             'handler', j.handler, 'object', j.object, 'attempts', j.attempts,
-            'error', coalesce(j.error_texts[cardinality(j.error_texts)], ''), 'event', j.event_seq)::text AS payload
-        FROM {schema}.jobs j
-        WHERE j.number = ANY (p_dead)
+            'error', coalesce(j.error_texts[cardinality(j.error_texts)], ''), 'event', j.event_seq)
+        ELSE json_build_object(
+            'handler', j.handler, 'object', j.object, 'event', j.event_seq, 'attempts', j.attempts,
+            'error', coalesce(j.error_texts[cardinality(j.error_texts)], '')) END::text AS payload
+        FROM {schema}.jobs j CROSS JOIN (VALUES (1, '{job_dead}'), (2, '{object_held}')) k(nth, topic)
+        WHERE j.number = ANY (p_dead) AND (k.nth = 1 OR (j.turn IS NOT NULL AND j.event_seq IS NOT NULL))
             AND (j.event_topic = '{reserved}' OR starts_with(j.event_topic, '{reserved}.')) IS NOT TRUE
     ) d;
     IF v_payloads IS NULL THEN
@@ -112,6 +118,6 @@ BEGIN
         p_now, p_hint, v_all, v_all, 
         -- As ids are stored: their chance without their time.
         ARRAY(SELECT ('0000000000000' || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid FROM unnest(v_all)),
-        array_fill('{job_dead}'::text, ARRAY[cardinality(v_all)]), v_payloads, NULL, NULL, NULL, v_objects, NULL, NULL, NULL) a);
+        v_topics, v_payloads, NULL, NULL, NULL, v_objects, NULL, NULL, NULL) a);
 END
 $body$;

@@ -2,8 +2,10 @@
 
 use super::super::groups::{place, unknown_word};
 use super::super::read::time_of;
-use super::row::{job, job_columns, job_of, state_of};
-use ensue_core::jobs::{JOB_SCAN_MAX, Job, JobCount, JobId, JobLine, JobNumber, JobPage, JobQuery, JobState, Server};
+use super::row::{job, job_columns, job_of, number_of, state_of};
+use ensue_core::jobs::{
+    JOB_SCAN_MAX, Job, JobCount, JobId, JobLine, JobNumber, JobPage, JobQuery, JobState, Outline, Server,
+};
 use ensue_core::positions::Level;
 use ensue_core::room::Room;
 use ensue_core::{GroupName, ObjectKey, Timestamp};
@@ -12,11 +14,16 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 pub(super) fn jobs(connection: &Connection, query: &JobQuery, limit: usize) -> rusqlite::Result<JobPage> {
     let mut page = JobPage { jobs: Vec::new(), next: query.after };
     let mut room = Room::of_a_page();
-    let mut statement = connection.prepare_cached(concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM ensue_jobs WHERE number > ?1 ORDER BY number LIMIT ?2"
-    ))?;
+    let mut statement = connection.prepare_cached(match query.holding {
+        false => concat!("SELECT ", job_columns!(), " FROM ensue_jobs WHERE number > ?1 ORDER BY number LIMIT ?2"),
+        // Few of many: found among those that died.
+        true => concat!(
+            "SELECT ",
+            job_columns!(),
+            " FROM ensue_jobs WHERE number IN (SELECT number FROM ensue_jobs INDEXED BY ensue_jobs_dead
+              WHERE state = 'dead' AND turn IS NOT NULL AND number > ?1) ORDER BY number LIMIT ?2"
+        ),
+    })?;
     let mut rows = statement.query(params![place(query.after.unwrap_or(0)), (JOB_SCAN_MAX + 1) as i64])?;
     let mut looked_at = 0;
     while let Some(row) = rows.next()? {
@@ -25,7 +32,15 @@ pub(super) fn jobs(connection: &Connection, query: &JobQuery, limit: usize) -> r
         }
         let handler = GroupName::stored(row.get_ref(2)?.as_str()?);
         let object = row.get_ref(3)?.as_str_or_null()?.map(ObjectKey::stored);
-        if query.matches(state_of(row, 8)?, &handler, object.as_ref()) {
+        let state = state_of(row, 8)?;
+        let outline = Outline {
+            state,
+            handler: &handler,
+            object: object.as_ref(),
+            cause: number_of(row, 23)?,
+            holds_lane: state == JobState::Dead && number_of(row, 9)?.is_some(),
+        };
+        if query.matches(&outline) {
             let job = job_of(row)?;
             if !room.take(job.payload.as_str().len()) {
                 return Ok(page);
@@ -109,32 +124,37 @@ pub(super) fn servers(connection: &Connection) -> rusqlite::Result<Vec<Server>> 
         .collect()
 }
 
-/// Jobs that may be forgotten: those that ended before `before`, and the oldest beyond `keep`.
+/// Jobs that may be forgotten: those that ended before `before`, and the oldest beyond `keep`, counted for themselves among
+/// those that died.
 pub(super) fn old(
     connection: &Connection,
     before: Timestamp,
     keep: u64,
     limit: usize,
 ) -> rusqlite::Result<Vec<JobNumber>> {
-    let there: i64 = connection
-        .prepare_cached(
-            "SELECT count(*) FROM ensue_jobs INDEXED BY ensue_jobs_age WHERE finished_at IS NOT NULL AND turn IS NULL",
-        )?
-        .query_row([], |row| row.get(0))?;
-    let too_many = usize::try_from((there as u64).saturating_sub(keep)).unwrap_or(usize::MAX);
-    let mut statement = connection.prepare_cached(
-        "SELECT number, finished_at FROM ensue_jobs INDEXED BY ensue_jobs_age
-         WHERE finished_at IS NOT NULL AND turn IS NULL ORDER BY finished_at, number LIMIT ?1",
-    )?;
-    let mut rows = statement.query([limit as i64])?;
+    const DEAD: &str = "FROM ensue_jobs INDEXED BY ensue_jobs_dead WHERE state = 'dead' AND turn IS NULL";
+    const OTHERS: &str = "FROM ensue_jobs INDEXED BY ensue_jobs_age
+         WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead'";
     let mut old = Vec::new();
-    while let Some(row) = rows.next()? {
-        if old.len() >= too_many && time_of(row.get(1)?) >= before {
-            break;
+    for those in [DEAD, OTHERS] {
+        let there: i64 =
+            connection.prepare_cached(&format!("SELECT count(*) {those}"))?.query_row([], |row| row.get(0))?;
+        let too_many = usize::try_from((there as u64).saturating_sub(keep)).unwrap_or(usize::MAX);
+        let oldest = format!("SELECT finished_at, number {those} ORDER BY finished_at, number LIMIT ?1");
+        let mut statement = connection.prepare_cached(&oldest)?;
+        let mut rows = statement.query([limit as i64])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            let (finished_at, number) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)? as JobNumber);
+            if count >= too_many && time_of(finished_at) >= before {
+                break;
+            }
+            count += 1;
+            old.push((finished_at, number));
         }
-        old.push(row.get::<_, i64>(0)? as JobNumber);
     }
-    Ok(old)
+    old.sort_unstable();
+    Ok(old.into_iter().take(limit).map(|(_, number)| number).collect())
 }
 
 pub(super) fn forget(connection: &Connection, numbers: &[JobNumber]) -> rusqlite::Result<()> {

@@ -36,7 +36,7 @@ pub(super) fn on_exhausted_of(row: &Row<'_>, column: usize) -> rusqlite::Result<
     OnExhausted::parse(word).ok_or_else(|| unknown_word(column, word))
 }
 
-fn number_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+pub(super) fn number_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(|number| number as u64))
 }
 

@@ -36,7 +36,7 @@ fn tell(changing: &mut Changing<'_>, mut dead: Vec<JobNumber>) -> Result<(), Sto
     let mut told = Vec::new();
     for number in dead {
         let job = changing.sql(|connection| numbered(connection, number))?;
-        told.extend(job.as_ref().and_then(notices::job_dead));
+        told.extend(job.iter().flat_map(notices::job_ended));
     }
     if !told.is_empty() {
         changing.append(&told)?;
