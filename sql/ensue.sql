@@ -2584,6 +2584,15 @@ BEGIN
 END
 $body$;
 
+-- Are the jobs of this handler the tasks of a collection? As `tasks::Collection::of_handler`: letters are told by what they are not, as a
+-- database of the locale C knows few of them.
+CREATE OR REPLACE FUNCTION "ensue".is_task(p_handler text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $body$
+    SELECT p_handler ~ '^task\.[^.:/@+~=$]+\.[^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= 100
+        AND octet_length(split_part(p_handler, '.', 3)) <= 100
+$body$;
+
 -- The newest errors with one more.
 CREATE OR REPLACE FUNCTION "ensue".job_kept(p_all anyarray, p_one anyelement) RETURNS anyarray
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3544,6 +3553,10 @@ BEGIN
                     error_texts = CASE WHEN v_to = 'dead' THEN "ensue".job_kept(j.error_texts, 'skipped'::text)
                         ELSE j.error_texts END
                 WHERE j.number = v_job.number;
+                IF v_to = 'cancelled' AND v_job.started_at IS NOT NULL AND "ensue".is_task(v_job.handler) THEN
+                    -- As `tasks::called_off_line`.
+                    PERFORM "ensue".jobs_say(ARRAY[v_job.number], ARRAY[v_job.attempts], ARRAY[v_now], ARRAY['info'], ARRAY['it was called off']);
+                END IF;
         END CASE;
         IF o_what = 'done' AND v_job.object IS NOT NULL THEN
             v_ready := v_ready || "ensue".jobs_go_on(
@@ -5565,9 +5578,10 @@ BEGIN
     PERFORM "ensue".check_dotted('handler', p_handler);
     PERFORM "ensue".check_plain('object', p_object, 512);
     PERFORM "ensue".check_plain('unique_key', p_key, 512);
-    IF p_handler ~ '^task\.[[:alnum:]_-]+\.[[:alnum:]_-]+$' THEN
-        -- Of a collection at most one task is live, whoever sends it.
+    IF "ensue".is_task(p_handler) THEN
+        -- As `tasks::as_task`: of a collection at most one task is live, whoever sends it.
         p_key := 'schedule:' || substr(p_handler, 6);
+        p_priority := CASE WHEN p_priority = 0 THEN 100 ELSE p_priority END;
     END IF;
     v_settings := "ensue".handler_settings(p_handler);
     v_retry := v_settings -> 'retry';

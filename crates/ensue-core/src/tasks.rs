@@ -2,11 +2,13 @@
 //!
 //! A job that brings one collection of a source up to date, seen with the names and statuses of that world. Its handler has
 //! the key `task.SOURCE.COLLECTION`; its id is `SOURCE_COLLECTION_UUID`, of which the last part is the job's. At most one
-//! task of a collection is live: all of them have the same `unique_key`.
+//! task of a collection is live: all of them have the same `unique_key`, whoever sends them. A key of that form says so alone: who
+//! sends need not know the collection.
 
 use crate::error::Invalid;
-use crate::jobs::{Job, JobId, JobNumber, JobState};
+use crate::jobs::{Job, JobId, JobLine, JobNumber, JobState, NewJob};
 use crate::key::GroupName;
+use crate::positions::Level;
 use jiff::Timestamp;
 
 /// What the keys of all handlers of tasks begin with.
@@ -15,6 +17,9 @@ pub const TASK_PREFIX: &str = "task.";
 pub const NAME_BYTES_MAX: usize = 100;
 /// The priority of a task unless told.
 pub const TASK_PRIORITY: u64 = 100;
+
+/// What the log of a task says last that was called off.
+pub const CALLED_OFF: &str = "it was called off";
 
 /// A collection of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +86,44 @@ impl Collection {
     pub fn task_id(&self, job: JobId) -> String {
         format!("{}_{}_{job}", self.source, self.name)
     }
+}
+
+/// A job as it is sent. One for a collection is one of its tasks: it has the key of all of them, and unless told (0 is no task's) the
+/// priority of the collection where that is known, or else that of tasks.
+pub fn as_task(mut job: NewJob, priority: Option<u64>) -> NewJob {
+    if let Some(collection) = Collection::of_handler(&job.handler) {
+        job.unique_key = Some(collection.unique_key());
+        if job.priority == 0 {
+            job.priority = priority.unwrap_or(TASK_PRIORITY);
+        }
+    }
+    job
+}
+
+/// The last line of a task that is called off while it waits for its next attempt. One that has not begun has said nothing.
+pub fn called_off_line(job: &Job, at: Timestamp) -> Option<JobLine> {
+    let is_meant = job.started_at.is_some() && Collection::of_handler(&job.handler).is_some();
+    let message = || CALLED_OFF.to_owned();
+    is_meant.then(|| JobLine { line: 0, attempt: job.attempts, at, level: Level::Info, message: message() })
+}
+
+/// Refuses a priority that no task has.
+pub fn check_priority(priority: u64) -> Result<(), Invalid> {
+    match priority {
+        0 => Err(Invalid::new("priority", "is 0; write a positive number, or leave it out for 100")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the key of a collection's tasks for a handler that is none.
+pub fn check_no_task(field: &str, key: &GroupName) -> Result<(), Invalid> {
+    let Some(collection) = Collection::of_handler(key) else { return Ok(()) };
+    let reason = format!(
+        "makes the key `{key}`, which the tasks of a collection `{}` have: choose another name, such as `{}.mine`",
+        collection.dotted(),
+        collection.name()
+    );
+    Err(Invalid::new(field, reason))
 }
 
 /// The job that the id of a task ends with. Whether it is a task of that name is for who finds the job:
@@ -224,6 +267,22 @@ mod tests {
         for other in ["task", "task.a", "task.a.b.c", "tasks.a.b", "a.task.b"] {
             assert_eq!(Collection::of_handler(&GroupName::stored(other)), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_job_for_a_collection_is_one_of_its_tasks_whoever_sends_it() {
+        let job = |handler: &str| NewJob { unique_key: Some("mine".into()), ..NewJob::new(GroupName::stored(handler)) };
+        for (priority, known, sent) in [(0, None, 100), (0, Some(7), 7), (9, None, 9), (9, Some(7), 9)] {
+            let task = as_task(NewJob { priority, ..job("task.s.c") }, known);
+            assert_eq!((task.unique_key.as_deref(), task.priority), (Some("schedule:s.c"), sent));
+        }
+        for other in ["task.s", "task.s.c.d", "mail.send"] {
+            assert_eq!(as_task(job(other), Some(7)), job(other));
+            assert_eq!(check_no_task("name", &GroupName::stored(other)), Ok(()));
+        }
+        let refused = check_no_task("name", &GroupName::stored("task.s.c")).unwrap_err();
+        assert!(refused.field == "name" && refused.reason.contains("`s.c`"), "{refused}");
+        assert!(check_priority(1).is_ok() && check_priority(0).is_err());
     }
 
     #[test]

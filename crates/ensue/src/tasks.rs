@@ -4,7 +4,8 @@
 //! what is added here are the names: sources, collections, ids and statuses ([`ensue_core::tasks`]).
 
 pub use ensue_core::tasks::{
-    Collection, NAME_BYTES_MAX, TASK_PREFIX, TASK_PRIORITY, TaskQuery, TaskStatus, check_name, is_task_id, job_of_task,
+    Collection, NAME_BYTES_MAX, TASK_PREFIX, TASK_PRIORITY, TaskQuery, TaskStatus, check_name, check_no_task,
+    check_priority, is_task_id, job_of_task,
 };
 
 use crate::Ensue;
@@ -179,7 +180,6 @@ impl Ensue {
         let known = self.known_collection(source, collection)?;
         let collection = &known.collection;
         let job = Emit::to(collection.handler().as_str())
-            .unique_key(collection.unique_key())
             .priority(known.options.priority)
             .attempts_max(known.retry.attempts_max())
             .on_exhausted(OnExhausted::Skip);

@@ -230,8 +230,11 @@ impl Jobs for Model {
         let is_held = state.work.held(held).is_some();
         if is_held {
             let progress = Progress { at: whole_microseconds(progress.at), ..progress };
-            state.work.progress.retain(|(id, _)| *id != held.id);
-            state.work.progress.push((held.id, progress));
+            let is_later = |(id, said): &(JobId, Progress)| *id == held.id && said.at > progress.at;
+            if !state.work.progress.iter().any(is_later) {
+                state.work.progress.retain(|(id, _)| *id != held.id);
+                state.work.progress.push((held.id, progress));
+            }
         }
         Ok(is_held)
     }

@@ -7,10 +7,11 @@ use ensue_core::room::Room;
 use ensue_core::rules::Scope;
 use ensue_core::schedules::port::{DECLARED_MAX, RUNS_MAX, SCHEDULES_MAX, check, too_many};
 use ensue_core::schedules::{
-    Declared, Fired, Firing, Kept, Makes, NewRun, PutSchedule, Run, RunOutcome, Schedules, What,
+    Declared, Declarer, Fired, Firing, Kept, Makes, NewRun, PutSchedule, Run, RunOutcome, Schedules, What,
 };
 use ensue_core::{GroupName, Invalid, StoreError, Timestamp};
 use jiff::SignedDuration;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// All that is known of schedules.
@@ -200,6 +201,13 @@ impl Schedules for Model {
         }
         let now = self.positions_now();
         Ok(self.state()?.declare(process, names, now - lease, whole_microseconds(now + lease)))
+    }
+
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError> {
+        let state = self.state()?;
+        let meant = state.planned.declared.iter().filter(|(_, of, _)| name.is_none_or(|name| of == name));
+        let all: BTreeMap<Uuid, Timestamp> = meant.map(|(process, _, until)| (*process, *until)).collect();
+        Ok(all.into_iter().map(|(process, until)| Declarer { process, until }).collect())
     }
 
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 //!
 //! Plain vectors again. Who of a lane may run is worked out from scratch whenever something happened in it.
 
+use ensue_core::event::whole_microseconds;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX, JOBS_MAX};
 use ensue_core::jobs::lane::died_with;
@@ -11,6 +12,7 @@ use ensue_core::jobs::{
     Steered,
 };
 use ensue_core::rules::{Rule, RuleSet};
+use ensue_core::tasks::called_off_line;
 use ensue_core::{GroupName, Invalid, Json, ObjectKey, StoreError, Timestamp};
 use uuid::Uuid;
 
@@ -278,6 +280,10 @@ impl Work {
             Arrow::To(state) => {
                 if state == JobState::Dead {
                     self.note_error(place, "skipped".into(), now);
+                }
+                if state == JobState::Cancelled {
+                    let last = called_off_line(&self.jobs[place], whole_microseconds(now));
+                    self.say(id.number(), last.into_iter().collect());
                 }
                 self.is_over(place, state, false, now);
             }

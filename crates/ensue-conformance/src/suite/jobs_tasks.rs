@@ -8,6 +8,7 @@ use ensue_core::Timestamp;
 use ensue_core::jobs::{Held, Job, JobEnd, JobId, JobState, NewJob, Progress};
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::tasks::{Collection, TaskQuery};
+use jiff::SignedDuration;
 
 fn query(source: &str) -> TaskQuery {
     let (from, to) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
@@ -113,6 +114,9 @@ pub async fn progress_is_kept_under_the_fence(factory: &dyn Factory) {
         assert_eq!(subject.store.report(held(&taken), said.clone()).await, Ok(true));
         assert_eq!(subject.store.progress(&sent).await, Ok(vec![Some(said), None]));
     }
+    let before = so_far(1, at - SignedDuration::from_secs(1));
+    assert_eq!(subject.store.report(held(&taken), before).await, Ok(true));
+    assert_eq!(subject.store.progress(&sent).await, Ok(vec![Some(so_far(40, at)), None]), "what was said later stays");
     let stale = Held { fence: taken.fence + 1, ..held(&taken) };
     assert_eq!(subject.store.report(stale, so_far(99, at)).await, Ok(false));
     let too_much = Progress { done: u64::MAX, ..so_far(1, at) };

@@ -8,7 +8,9 @@ use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::{JobChange, JobEnd, JobId, JobQuery, JobState, NewJob};
 use ensue_core::rules::RuleKind;
 use ensue_core::schedules::port::{FIRINGS_MAX, RUNS_MAX};
-use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, Moves, NewRun, PutSchedule, Run, RunOutcome, What};
+use ensue_core::schedules::{
+    Declared, Declarer, Fired, Firing, Kept, Makes, Moves, NewRun, PutSchedule, Run, RunOutcome, What,
+};
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Filter, Json, NewEvent, ObjectKey, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -451,6 +453,12 @@ pub async fn a_schedule_that_nobody_declares_goes(factory: &dyn Factory) {
     assert_eq!(subject.names().await, ["a", "stays"]);
     subject.reopen().await;
     assert_eq!(subject.declare(2, &[]).await, Declared::default());
+    let until = subject.clock.now() + SignedDuration::from_secs(120);
+    let first = vec![Declarer { process: Uuid::from_u128(1), until }];
+    for (of, declarers) in [(None, &first), (Some("a"), &first), (Some("b"), &Vec::new())] {
+        let named = of.map(name);
+        assert_eq!(subject.store.declarers(named.as_ref()).await.as_ref(), Ok(declarers), "of {of:?}");
+    }
     // Who ends takes nothing along; who comes next, and declares nothing of it, does.
     subject.store.undeclare_schedules(Uuid::from_u128(1)).await.expect("an answer");
     assert_eq!(subject.names().await, ["a", "stays"]);

@@ -2,7 +2,7 @@
 
 use super::{Fault, Mutant};
 use async_trait::async_trait;
-use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, PutSchedule, Run, Schedules, What};
+use ensue_core::schedules::{Declared, Declarer, Fired, Firing, Kept, Makes, PutSchedule, Run, Schedules, What};
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -89,6 +89,10 @@ impl Schedules for Mutant {
     ) -> Result<Declared, StoreError> {
         let lease = if self.fault == Fault::DeclaresForEver { SignedDuration::from_hours(1_000) } else { lease };
         self.inner.declare_schedules(process, names, lease).await
+    }
+
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError> {
+        self.inner.declarers(name).await
     }
 
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {

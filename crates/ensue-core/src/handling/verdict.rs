@@ -166,6 +166,7 @@ pub fn verdict_of_job(job: &Job, before: Option<&Job>) -> Verdict {
         next_at: job.not_before.filter(|_| matches!(standing, Standing::Waiting | Standing::Retrying)),
         error: failed.map(|error| error.error.clone()),
         behind: before.and_then(|before| before.cause.as_ref()).map(|cause| cause.seq),
+        redriven: job.redriven,
     }
 }
 

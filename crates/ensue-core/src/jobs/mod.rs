@@ -297,7 +297,8 @@ pub trait Jobs: Send + Sync + 'static {
     /// [`job::JOB_LINES_MAX`] lines are kept.
     async fn say(&self, held: Held, lines: Vec<JobLine>) -> Result<bool, StoreError>;
 
-    /// Writes how far a running job is, instead of what was said before; false if it is somebody else's, or over.
+    /// Writes how far a running job is, instead of what was said before; false if it is somebody else's, or over. What was said
+    /// later than this stays.
     async fn report(&self, held: Held, progress: Progress) -> Result<bool, StoreError>;
 
     /// How far each of these jobs is, or was when it ended; none for one that has not said so, or is not there.

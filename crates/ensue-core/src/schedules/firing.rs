@@ -7,6 +7,7 @@
 
 use super::schedule::{Makes, Misfire, Schedule};
 use super::timing::Timing;
+use crate::event::whole_microseconds;
 use crate::key::GroupName;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
@@ -153,6 +154,8 @@ fn decide_one(
 
 /// Fires now because somebody wants it; the watermark stays where it is.
 pub fn by_hand(schedule: &Schedule, now: Timestamp) -> NewRun {
+    // As engines keep it, so that what is made of it says the same.
+    let now = whole_microseconds(now);
     NewRun { occurrence: now, manual: true, what: What::Fires(schedule.makes(now)) }
 }
 
@@ -286,6 +289,14 @@ mod tests {
         }
         assert_eq!(seen, occurrences[..seen.len()]);
         assert!(seen.len() >= 9);
+    }
+
+    #[test]
+    fn what_is_made_by_hand_says_the_time_that_is_kept() {
+        let schedule = every(60, Misfire::Once);
+        let run = by_hand(&schedule, at("12:00:00.123456789"));
+        assert_eq!(run.occurrence, at("12:00:00.123456"));
+        assert_eq!(run.what, What::Fires(schedule.makes(run.occurrence)));
     }
 
     #[test]

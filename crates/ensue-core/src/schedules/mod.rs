@@ -22,6 +22,6 @@ pub mod timing;
 mod words;
 
 pub use firing::{Decided, NewRun, What};
-pub use port::{Declared, Fired, Firing, Kept, Moves, PutSchedule, Run, RunOutcome, Schedules};
+pub use port::{Declared, Declarer, Fired, Firing, Kept, Moves, PutSchedule, Run, RunOutcome, Schedules};
 pub use schedule::{Makes, Misfire, Overlap, Schedule, Target};
 pub use timing::{Timing, When};

@@ -148,6 +148,15 @@ pub struct Declared {
     pub removed: Vec<GroupName>,
 }
 
+/// A process that declares schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Declarer {
+    /// Which.
+    pub process: Uuid,
+    /// Until when it said so.
+    pub until: Timestamp,
+}
+
 /// Why a schedule cannot be kept: there are too many.
 pub fn too_many() -> StoreError {
     let reason = format!("would be one schedule more than the {SCHEDULES_MAX} that can be kept: delete some first");
@@ -222,6 +231,9 @@ pub trait Schedules: Send + Sync + 'static {
         names: &[GroupName],
         lease: SignedDuration,
     ) -> Result<Declared, StoreError>;
+
+    /// Who declares this schedule, or any if none is named, also if its time has passed meanwhile; by process.
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError>;
 
     /// A process declares nothing any more, for good: one that restarts does not say so. What it declared stays until another process declares something.
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError>;

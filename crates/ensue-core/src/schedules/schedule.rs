@@ -12,6 +12,7 @@ use crate::jobs::NewJob;
 use crate::jobs::job::{JOB_ATTEMPTS_MAX, check_text};
 use crate::json::Json;
 use crate::key::{GroupName, ObjectKey, Topic};
+use crate::tasks::{Collection, as_task};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -94,7 +95,7 @@ pub struct Schedule {
     pub target: Target,
     /// The content of that.
     pub payload: Json,
-    /// Of its jobs; higher first.
+    /// Of its jobs; higher first. Of tasks 0 is that of their collection.
     pub priority: u64,
     /// How often a job of it is attempted; as its handler says, unless told.
     pub attempts_max: Option<u32>,
@@ -173,6 +174,11 @@ impl Schedule {
                 return Err(Invalid::new("priority", "is for a schedule with `handler`; leave it out"));
             }
         }
+        if let (Some(handler), Some(Overlap::Queue | Overlap::Allow)) = (self.of_tasks(), self.overlap) {
+            // At most one of them is live: they cannot run side by side, nor wait for each other.
+            let reason = format!("is `skip` for the tasks of a collection, and `{handler}` is one: leave it out");
+            return Err(Invalid::new("overlap", reason));
+        }
         if let Some(attempts) = self.attempts_max.filter(|attempts| !(1..=ATTEMPTS_LIMIT).contains(attempts)) {
             let reason = format!("is {attempts}; choose 1 to {ATTEMPTS_LIMIT}");
             return Err(Invalid::new("attempts_max", reason));
@@ -195,17 +201,32 @@ impl Schedule {
         let makes_jobs = matches!(self.target, Target::Handler(_));
         let is_lost = makes_jobs && self.misfire == Misfire::All && self.overlap() == Overlap::Skip;
         let lost = is_lost.then(|| {
-            "`misfire: all` sends a job for each that was missed, and `overlap: skip` leaves out all but the first of them; write \
-             `overlap: queue` or `allow`"
-                .to_string()
+            let advice = match self.of_tasks() {
+                Some(_) => "of a collection one task is live: write `misfire: once`",
+                None => "write `overlap: queue` or `allow`",
+            };
+            format!(
+                "`misfire: all` sends a job for each that was missed, and `overlap: skip` leaves out all but the first of them; {advice}"
+            )
         });
         let warnings: Vec<String> = self.timing.warning(now).into_iter().chain(lost).collect();
         (!warnings.is_empty()).then(|| warnings.join(". "))
     }
 
-    /// What becomes of an occurrence while the one before runs.
+    /// What becomes of an occurrence while the one before runs. Of tasks it is left out, whatever was kept before that was refused.
     pub fn overlap(&self) -> Overlap {
-        self.overlap.unwrap_or_default()
+        match self.of_tasks() {
+            Some(_) => Overlap::Skip,
+            None => self.overlap.unwrap_or_default(),
+        }
+    }
+
+    /// The handler of its jobs, if these are the tasks of a collection.
+    fn of_tasks(&self) -> Option<&GroupName> {
+        match &self.target {
+            Target::Handler(handler) => Collection::of_handler(handler).map(|_| handler),
+            Target::Topic(_) => None,
+        }
     }
 
     /// What it is about: the object of its events, and of its jobs if they wait for each other.
@@ -297,17 +318,20 @@ impl Schedule {
                 key: None,
                 to: None,
             }),
-            Target::Handler(handler) => Makes::Job(NewJob {
-                object: (self.overlap() == Overlap::Queue).then(|| self.object()),
-                payload: self.payload.clone(),
-                metadata,
-                priority: self.priority,
-                unique_key: (self.overlap() == Overlap::Skip).then(|| self.unique_key()),
-                attempts_max: self.attempts_max.unwrap_or(JOB_ATTEMPTS_MAX),
-                // One failed night does not stop the next.
-                on_exhausted: OnExhausted::Skip,
-                ..NewJob::new(handler.clone())
-            }),
+            Target::Handler(handler) => {
+                let job = NewJob {
+                    object: (self.overlap() == Overlap::Queue).then(|| self.object()),
+                    payload: self.payload.clone(),
+                    metadata,
+                    priority: self.priority,
+                    unique_key: (self.overlap() == Overlap::Skip).then(|| self.unique_key()),
+                    attempts_max: self.attempts_max.unwrap_or(JOB_ATTEMPTS_MAX),
+                    // One failed night does not stop the next.
+                    on_exhausted: OnExhausted::Skip,
+                    ..NewJob::new(handler.clone())
+                };
+                Makes::Job(as_task(job, None))
+            }
         }
     }
 }

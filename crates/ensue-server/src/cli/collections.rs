@@ -1,7 +1,7 @@
 //! Which collection is a job for that is sent straight to a store?
 //!
-//! A server knows its collections, and lets at most one task of each be live, whoever sends it. A command that opens the store itself
-//! knows them from the config file of that server.
+//! At most one task of each is live, whoever sends it. How often it is attempted and with which priority a server knows; a command that
+//! opens the store itself knows that from the config file of the server.
 
 use crate::config::file::ConfigFile;
 use crate::config::sources;
@@ -17,7 +17,7 @@ pub async fn know(bus: &Ensue, config: Option<&Path>, handler: &GroupName) -> an
     let (config, file) = ConfigFile::find(config)?;
     let guard = Guard::new(config.webhooks.unwrap_or_default().allow_private, false);
     let known = match (config.sources, &file) {
-        (Some(section), Some(file)) => sources::check(section, file, &guard, &[])?,
+        (Some(section), Some(file)) => sources::check(section, file, &guard)?,
         (Some(_) | None, _) => Vec::new(),
     };
     match known.into_iter().find(|one| one.collection == wanted) {
@@ -32,8 +32,8 @@ pub async fn know(bus: &Ensue, config: Option<&Path>, handler: &GroupName) -> an
                 None => "there is no config file here".into(),
             };
             eprintln!(
-                "warning: `{handler}` is how the tasks of a collection `{}` are called, and {why}: the job may run beside a task of \
-                 that collection. Name the server's file with --config, or send the job through the server",
+                "warning: `{handler}` is how the tasks of a collection `{}` are called, and {why}: the task has the priority and the \
+                 attempts of others. Name the server's file with --config, or send the job through the server",
                 wanted.dotted()
             );
             Ok(())

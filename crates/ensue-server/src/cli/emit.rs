@@ -24,8 +24,8 @@ Examples:
 
 A job is run once by the handler with that key: one that is registered in an application, one of
 the config file, or whoever claims it over HTTP. `ensue job show ID` tells what became of it.
-Of the tasks of a collection (task.SOURCE.COLLECTION) at most one is live: with --store that is so
-if the config file (--config, or ./ensue.yaml) has the collection, and else told on stderr.
+Of the tasks of a collection (task.SOURCE.COLLECTION) at most one is live. With --store its priority
+and attempts are as the config file (--config, or ./ensue.yaml) says, if that has the collection.
 With --json: {\"id\", \"state\", \"existing\"}. Exit code 0: the job is on disk.")]
 pub struct EmitArgs {
     /// The key of the handler, dotted: mail.send

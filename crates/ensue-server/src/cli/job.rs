@@ -266,7 +266,7 @@ async fn logs(args: LogsArgs) -> anyhow::Result<Outcome> {
                 continue;
             }
             let [attempt, time, level] = ["attempt", "time", "level"].map(|field| shown(&line[field]));
-            let message = line["message"].as_str().unwrap_or_default();
+            let message = output::harmless(line["message"].as_str().unwrap_or_default());
             output::line(format_args!("{attempt}  {time}  {level:5}  {message}"))?;
         }
         if any {

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -96,10 +97,19 @@ pub fn shown(value: &Value) -> String {
         Value::Null => "-".into(),
         Value::String(text) if text.chars().count() > SHOWN_CHARS_MAX => {
             let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-            format!("{} …", start.replace('\n', " / "))
+            format!("{} …", harmless(&start.replace('\n', " / ")))
         }
-        Value::String(text) => text.replace('\n', " / "),
+        Value::String(text) => harmless(&text.replace('\n', " / ")).into_owned(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A text without what a terminal would take for an order: control characters are shown as they are written.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let is_order = |c: char| c.is_control() && c != '\t';
+    match text.contains(is_order) {
+        true => text.chars().map(|c| if is_order(c) { c.escape_default().to_string() } else { c.into() }).collect(),
+        false => text.into(),
     }
 }
 
@@ -174,6 +184,12 @@ mod tests {
     fn a_field_is_one_line_that_is_not_too_long() {
         assert_eq!([shown(&Value::Null), shown(&7.into()), shown(&"a\nb".into())], ["-", "7", "a / b"]);
         assert_eq!(shown(&"x".repeat(161).into()), format!("{} …", "x".repeat(160)));
+    }
+
+    #[test]
+    fn nothing_that_is_shown_is_an_order_to_a_terminal() {
+        assert_eq!(harmless("\u{1b}[2J\tü\r\u{9b}1m"), "\\u{1b}[2J\tü\\r\\u{9b}1m");
+        assert_eq!(shown(&"\u{1b}]0;x\u{7}".into()), "\\u{1b}]0;x\\u{7}");
     }
 
     #[test]

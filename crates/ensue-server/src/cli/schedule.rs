@@ -92,7 +92,7 @@ pub struct RunArgs {
 Examples:
   ensue schedule delete nightly
 
-Jobs that were sent stay. What a config file declares is taken out there.")]
+Jobs that were sent stay. What the config file of a server declares is taken out there.")]
 pub struct DeleteArgs {
     /// Its name
     name: String,

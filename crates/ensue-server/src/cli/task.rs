@@ -222,11 +222,13 @@ impl Shows {
         if !at.is_none_or(is_meant) {
             return Ok(());
         }
+        let line = ask::task_line(line);
         if self.json {
-            return output::json(&ask::task_line(line));
+            return output::json(&line);
         }
         let [time, level] = ["time", "level"].map(|field| shown(&line[field]));
-        output::line(format_args!("{time}  {level:5}  {}", line["message"].as_str().unwrap_or_default()))
+        let message = output::harmless(line["message"].as_str().unwrap_or_default());
+        output::line(format_args!("{time}  {level:5}  {message}"))
     }
 }
 

@@ -19,6 +19,7 @@ pub fn warnings(command: &Command, environment: impl Iterator<Item = (OsString, 
     // What a handler's program is told about its event, and passes on when it calls `ensue` itself.
     known.extend(crate::executors::VARIABLES.map(str::to_string));
     known.extend(crate::executors::TASK_VARIABLES.map(str::to_string));
+    known.insert(crate::executors::CLAIM_VARIABLE.to_string());
     collect(command, &mut known);
     let ours = environment.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let unknown = ours.filter(|(name, value)| {

@@ -145,6 +145,12 @@ pub fn check(section: HandlersSection, file: &Path, guard: &Guard) -> anyhow::Re
     Ok(all)
 }
 
+/// The key of a handler, which is no collection's.
+fn key_of(on: &str, name: &str) -> Result<GroupName, Invalid> {
+    let key = GroupName::of_handler(on, name)?;
+    ensue::tasks::check_no_task("name", &key).map(|()| key)
+}
+
 /// Where one handler stands.
 struct Place<'a> {
     file: &'a Path,
@@ -173,7 +179,7 @@ impl Place<'_> {
             Entry::Described(fields) => fields,
             Entry::CompiledIn(code) => {
                 let name = code.rsplit('.').next().unwrap_or(code);
-                let key = GroupName::parse("name", code).and_then(|_| GroupName::of_handler(on, name));
+                let key = GroupName::parse("name", code).and_then(|_| key_of(on, name));
                 let key = key.map_err(|invalid| self.refuse(&entry, None, invalid.reason))?;
                 return Ok(handler(None, key, Runs::CompiledIn(code.clone()), None, HandlerOptions::default()));
             }
@@ -185,8 +191,7 @@ impl Place<'_> {
                 "is missing: under its name the store remembers what the handler has done",
             )
         })?;
-        let key = GroupName::of_handler(on, &name.value)
-            .map_err(|invalid| self.refuse(name, Some("name"), invalid.reason))?;
+        let key = key_of(on, &name.value).map_err(|invalid| self.refuse(name, Some("name"), invalid.reason))?;
         let runs = self.runs(&entry, fields, guard)?;
         if let Some(timeout) = fields.timeout.as_ref().filter(|timeout| timeout.value.0.is_zero()) {
             return Err(self.refuse(timeout, Some("timeout"), "is nothing at all: write more, or leave it out"));
@@ -375,6 +380,10 @@ mod tests {
         let refusal = checked(text).unwrap_err().to_string();
         assert!(refusal.starts_with("my.yaml:5:5: ") && refusal.contains("`a.b.c`"), "{refusal}");
         assert!(refusal.contains("my.yaml:3:5"), "{refusal}");
+        let taken = "handlers:\n  task.s:\n  - { name: a, command: [x] }\n";
+        let refusal = checked(taken).unwrap_err().to_string();
+        let told = "my.yaml:3:13: `handlers.task.s[0].name` makes the key `task.s.a`, which the tasks of a collection";
+        assert!(refusal.starts_with(told), "{refusal}");
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl Settings {
             (Some(_) | None, _) => Vec::new(),
         };
         let collections = match (config.sources, &file) {
-            (Some(section), Some(file)) => sources::check(section, file, &guard, &handlers)?,
+            (Some(section), Some(file)) => sources::check(section, file, &guard)?,
             (Some(_) | None, _) => Vec::new(),
         };
         let mut schedules = match (&config.schedules, &file) {

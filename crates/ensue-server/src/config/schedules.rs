@@ -144,6 +144,10 @@ mod tests {
             ("{ cron: '@daily', topic: t, overlap: skip }", "`overlap` is for a schedule with `handler`"),
             ("{ cron: '@daily', topic: t, misfire: never }", "`misfire` is not known here"),
             ("{ cron: '@daily', topic: ensue.own }", "`topic`"),
+            (
+                "{ cron: '@daily', handler: task.s.a, overlap: allow }",
+                "`overlap` is `skip` for the tasks of a collection",
+            ),
         ] {
             let error = checked(&format!("schedules:\n  x: {fields}\n")).unwrap_err().to_string();
             assert!(error.starts_with("my.yaml:2:6: schedule `x`: ") && error.contains(told), "{error}");

@@ -2,7 +2,7 @@
 
 use super::file::place;
 use super::handlers::{RetryFields, Wait};
-use super::handlers_check::{self, HandlerConfig, Runs};
+use super::handlers_check::{self, Runs};
 use crate::executors::Guard;
 use anyhow::anyhow;
 use ensue::schedules::{Schedule, Target, Timing};
@@ -39,7 +39,7 @@ pub struct CollectionFields {
     /// In which time zone.
     pub timezone: Option<Spanned<String>>,
     /// Higher runs first.
-    pub priority: Option<u64>,
+    pub priority: Option<Spanned<u64>>,
     /// How long a task may take.
     pub timeout: Option<Spanned<Wait>>,
     /// How often, and after how long.
@@ -100,13 +100,8 @@ impl<'de> Deserialize<'de> for SourcesSection {
     }
 }
 
-/// Checks all collections of a file, beside its handlers.
-pub fn check(
-    section: SourcesSection,
-    file: &Path,
-    guard: &Guard,
-    handlers: &[HandlerConfig],
-) -> anyhow::Result<Vec<CollectionConfig>> {
+/// Checks all collections of a file.
+pub fn check(section: SourcesSection, file: &Path, guard: &Guard) -> anyhow::Result<Vec<CollectionConfig>> {
     let mut all: Vec<CollectionConfig> = Vec::new();
     let mut places: HashMap<Collection, String> = HashMap::new();
     for (source, fields) in section.0 {
@@ -117,14 +112,6 @@ pub fn check(
             let one = at.check(&source.value, &entry, guard)?;
             if let Some(other) = places.insert(one.collection.clone(), one.place.clone()) {
                 return Err(one.refusal("name", &format!("is that of the one at {other}: choose another name")));
-            }
-            let key = one.collection.handler();
-            if let Some(handler) = handlers.iter().find(|handler| handler.key == key) {
-                let reason = format!(
-                    "makes the key `{key}`, which the handler at {} has: choose another name for one of them",
-                    handler.place
-                );
-                return Err(one.refusal("name", &reason));
             }
             all.push(one);
         }
@@ -163,6 +150,10 @@ impl At<'_> {
         if let (Some(timezone), None) = (&fields.timezone, &fields.schedule) {
             return Err(self.refuse(timezone, ".timezone", "is for a `schedule`: add one, or leave it out"));
         }
+        if let Some(priority) = &fields.priority {
+            ensue::tasks::check_priority(priority.value)
+                .map_err(|invalid| self.refuse(priority, ".priority", invalid.reason))?;
+        }
         if let Some(timeout) = fields.timeout.as_ref().filter(|timeout| timeout.value.0 == Duration::ZERO) {
             let reason = "is zero, so that nothing could ever succeed: leave it out for no limit";
             return Err(self.refuse(timeout, ".timeout", reason));
@@ -194,7 +185,7 @@ impl At<'_> {
         let schedule = schedule.map(|schedule| Schedule { attempts_max: Some(retry.attempts_max()), ..schedule });
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
         let options = CollectionOptions {
-            priority: fields.priority.unwrap_or(TASK_PRIORITY),
+            priority: fields.priority.as_ref().map_or(TASK_PRIORITY, |priority| priority.value),
             timeout: fields.timeout.as_ref().map(|timeout| timeout.value.0),
             schedule: text(&fields.schedule),
             timezone: text(&fields.timezone),
@@ -220,7 +211,7 @@ impl At<'_> {
         let timing = Timing::cron(&cron.value, zone.map(|zone| zone.value.as_str())).map_err(refused)?;
         let name = GroupName::parse("schedule", &collection.dotted()).map_err(refused)?;
         Ok(Schedule {
-            priority: fields.priority.unwrap_or(TASK_PRIORITY),
+            priority: fields.priority.as_ref().map_or(TASK_PRIORITY, |priority| priority.value),
             managed_by: Some(super::schedules::MANAGER.into()),
             ..Schedule::new(name, timing, Target::Handler(collection.handler()))
         })
@@ -235,8 +226,7 @@ mod tests {
     fn checked(text: &str) -> anyhow::Result<Vec<CollectionConfig>> {
         let config = ConfigFile::parse("my.yaml", text)?;
         let file = Path::new("my.yaml");
-        let handlers = handlers_check::check(config.handlers.unwrap_or_default(), file, &Guard::default())?;
-        check(config.sources.unwrap_or_default(), file, &Guard::default(), &handlers)
+        check(config.sources.unwrap_or_default(), file, &Guard::default())
     }
 
     #[test]
@@ -285,6 +275,7 @@ mod tests {
             ),
             ("{ name: a, comand: [x] }", "my.yaml:4:18: unknown field `comand`"),
             ("{ name: a, command: [x], priority: -1 }", "my.yaml:4:42: "),
+            ("{ name: a, command: [x], priority: 0 }", "my.yaml:4:42: `sources.s.collections[0].priority` is 0"),
         ] {
             let refusal = checked(&format!("sources:\n  s:\n    collections:\n    - {entry}\n")).unwrap_err();
             assert!(refusal.to_string().starts_with(told), "{entry}: {refusal}");
@@ -298,8 +289,5 @@ mod tests {
         );
         let refusal = checked("sources:\n  s s: {}\n").unwrap_err().to_string();
         assert!(refusal.starts_with("my.yaml:2:3: `sources.s s` may not contain ' '"), "{refusal}");
-        let taken = "handlers:\n  task.s:\n  - { name: a, command: [x] }\nsources:\n  s: { collections: [{ name: a, command: [x] }] }\n";
-        let refusal = checked(taken).unwrap_err().to_string();
-        assert!(refusal.contains("the key `task.s.a`, which the handler at my.yaml:3:5 has"), "{refusal}");
     }
 }

@@ -1,15 +1,13 @@
 //! How is a program run for an event?
 //!
-//! It gets the event as JSON on its stdin, what it says becomes the log, and its exit code says whether it succeeded. One
+//! It gets the event as JSON on its stdin, with the task beside it if it is run for one, what it says becomes the log, and its exit code says whether it succeeded. One
 //! that takes too long is asked to end (SIGTERM) and, if it does not, ended (SIGKILL), with everything that it has
 //! started; only then the attempt has failed and the event may be tried again. It ends with this process (`starter.rs`).
 
+use super::input;
 use super::output::Output;
 use super::process_group::ProcessGroup;
 use super::starter;
-use crate::http::shapes::EventShape;
-use ensue::jobs::JobId;
-use ensue::tasks::Collection;
 use ensue::{Context, Event, HandlerError, Level, Outcome};
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -34,6 +32,8 @@ pub const VARIABLES: [&str; 8] = [
     "ENSUE_FENCE",
     "ENSUE_HANDLER",
 ];
+/// What a program that is run for a job is told, to say over HTTP how far it is.
+pub const CLAIM_VARIABLE: &str = "ENSUE_CLAIM";
 /// What a program is told about its task, beside these.
 pub const TASK_VARIABLES: [&str; 3] = ["ENSUE_TASK_ID", "ENSUE_SOURCE", "ENSUE_COLLECTION"];
 /// Settings of this server that hold secrets, and are none of a program's business.
@@ -43,8 +43,6 @@ const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
 #[derive(Debug)]
 pub(super) struct Program {
     command: Vec<String>,
-    /// What it brings up to date, if that is what it is for.
-    collection: Option<Collection>,
     /// How long it may go on when this process stops, and how long it may take to end after that.
     stop_after: Duration,
     stop_max: Duration,
@@ -62,12 +60,7 @@ impl Program {
     /// When the process stops, it has `drain_max` in all.
     pub fn new(command: &[String], drain_max: Duration) -> Self {
         let margin = (drain_max / 4).min(END_MAX + LAST_WORDS_MAX);
-        Self { command: command.to_vec(), collection: None, stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
-    }
-
-    /// The same, to bring a collection up to date.
-    pub fn for_tasks_of(self, collection: &Collection) -> Self {
-        Self { collection: Some(collection.clone()), ..self }
+        Self { command: command.to_vec(), stop_after: drain_max - margin, stop_max: margin * 5 / 6 }
     }
 
     /// Runs it for one event.
@@ -75,7 +68,7 @@ impl Program {
         let mut child = self.start(&event, cx)?;
         let group = ProcessGroup::of(&child);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let input = serde_json::to_vec(&EventShape::from(&event))?;
+        let input = input(&event, cx)?;
         let output = Output::new(cx);
         let mut talk = pin!(async {
             let said = async {
@@ -138,9 +131,12 @@ impl Program {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(collection) = &self.collection {
-            let task = collection.task_id(JobId(event.id.0));
-            let values = [&task, collection.source(), collection.name()];
+        match cx.claim() {
+            Some(claim) => command.env(CLAIM_VARIABLE, claim.to_string()),
+            None => command.env_remove(CLAIM_VARIABLE),
+        };
+        if let Some(task) = cx.task() {
+            let values = [&task.id(), task.collection.source(), task.collection.name()];
             command.envs(TASK_VARIABLES.into_iter().zip(values));
         }
         for name in SECRET_VARIABLES {

@@ -18,17 +18,20 @@ mod tally;
 mod webhook;
 
 pub use authorities::Authorities;
-pub use command::{TASK_VARIABLES, VARIABLES};
+pub use command::{CLAIM_VARIABLE, TASK_VARIABLES, VARIABLES};
 pub use guard::Guard;
 pub use tally::Tally;
 pub use webhook::check_url;
 
 use crate::config::handlers_check::{HandlerConfig, Runs};
 use crate::config::sources::CollectionConfig;
+use crate::http::shapes::EventShape;
+use crate::http::tasks_shapes::TaskShape;
 use anyhow::anyhow;
 use command::Program;
 use ensue::tasks::CollectionHandler;
 use ensue::{Context, Ensue, Error, Event, HandlerBuilder, HandlerError, Outcome};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use webhook::Webhook;
@@ -111,7 +114,7 @@ impl Executors {
         let (source, name, options) = (collection.source(), collection.name(), config.options.clone());
         let made = match &config.runs {
             Runs::Command(command) => {
-                let program = Arc::new(Program::new(command, self.drain_max).for_tasks_of(collection));
+                let program = Arc::new(Program::new(command, self.drain_max));
                 CollectionHandler::new(source, name, options, move |event: Event, cx: Context| {
                     let (program, tally) = (program.clone(), tally.clone());
                     async move { counted(&tally, &cx, program.run(event, &cx)).await }
@@ -161,6 +164,19 @@ fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilde
     };
     builder = if options.logs_always { builder.logs_always() } else { builder };
     if options.audit { builder.audit() } else { builder }
+}
+
+/// What a program or a receiver gets: the event, and the task if it is one, as the API shows them.
+fn input(event: &Event, cx: &Context) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Input<'a> {
+        #[serde(flatten)]
+        event: EventShape<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task: Option<TaskShape<'a>>,
+    }
+    let task = cx.task();
+    serde_json::to_vec(&Input { event: EventShape::from(event), task: task.as_ref().map(TaskShape::from) })
 }
 
 /// Runs an attempt if there is to be another one, and counts it.

@@ -1,11 +1,11 @@
 //! How is an event sent to a URL?
 //!
-//! As a POST of the JSON that `GET /v1/events/{seq}` shows. An answer of 2xx is success. `webhook-id` is the same however
+//! As a POST of the JSON that `GET /v1/events/{seq}` shows, with the task beside it if it is for one. An answer of 2xx is success. `webhook-id` is the same however
 //! often an event is sent to a handler's URL, so that a receiver can tell a repetition (H18).
 
 use super::authorities::{self, Authorities};
 use super::guard::Guard;
-use crate::http::shapes::EventShape;
+use super::input;
 use ensue::{Context, Event, HandlerError, Outcome, Timestamp};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
@@ -61,7 +61,7 @@ impl Webhook {
 
     /// Sends one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        let body = serde_json::to_vec(&EventShape::from(&event))?;
+        let body = input(&event, cx)?;
         let request = self.client.post(self.url.clone()).headers(headers(&event, cx)).body(body);
         let attempt = async {
             let response = request.send().await.map_err(|error| {
@@ -97,7 +97,8 @@ fn headers(event: &Event, cx: &Context) -> HeaderMap {
         ("ensue-redriven", u8::from(cx.redriven()).to_string()),
         ("ensue-fence", cx.fence().to_string()),
     ];
-    for (name, value) in values {
+    let claim = cx.claim().map(|claim| ("ensue-claim", claim.to_string()));
+    for (name, value) in values.into_iter().chain(claim) {
         // A key has no character that a header could not.
         if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             headers.insert(name, value);

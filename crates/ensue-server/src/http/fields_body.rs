@@ -79,7 +79,10 @@ impl<'b> BodyFields<'b> {
     fn of(name: &str, text: &'b str, known: &'static [&'static str]) -> Result<Self, Problem> {
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| not_json(name, error))?;
         if !raw.get().starts_with('{') {
-            let reason = format!("must be a JSON object; its fields here are {}", known.join(", "));
+            let reason = match known {
+                [] => "has no fields here: leave it out, or send {}".to_owned(),
+                known => format!("must be a JSON object; its fields here are {}", known.join(", ")),
+            };
             return Err(Problem::invalid(name, reason));
         }
         let fields: body::Fields<'_> = serde_json::from_str(text).map_err(|error| not_json(name, error))?;
@@ -87,7 +90,10 @@ impl<'b> BodyFields<'b> {
         for (field, value) in fields.0 {
             let Some(known_as) = known.iter().find(|known| ***known == *field) else {
                 let shown: String = field.chars().take(80).collect();
-                let reason = format!("is not a field of this request; those are {}", known.join(", "));
+                let reason = match known {
+                    [] => "is not a field of this request; it has none: leave its body out".to_owned(),
+                    known => format!("is not a field of this request; those are {}", known.join(", ")),
+                };
                 return Err(Problem::invalid(shown, reason));
             };
             if found.iter().any(|(earlier, _)| earlier == known_as) {

@@ -24,12 +24,12 @@ pub(super) struct NewJobShape {
     object: Option<String>,
     /// `false`: the jobs of its object need not run one after another.
     ordered: Option<bool>,
-    /// Higher first, first come first served inside; 0 unless told. Any 64-bit number.
+    /// Higher first, first come first served inside; 0 unless told, and of a task that of its collection, or 100. Any 64-bit number.
     priority: Option<u64>,
     /// Runs no earlier than this.
     #[schema(format = DateTime)]
     not_before: Option<String>,
-    /// While a job of the handler with this key is live, another is not made.
+    /// While a job of the handler with this key is live, another is not made. The tasks of a collection have one of their own.
     #[schema(max_length = 512)]
     unique_key: Option<String>,
     /// How often it is attempted; as its handler says unless told, and 5 where that is not known.

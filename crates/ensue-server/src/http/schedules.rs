@@ -136,7 +136,7 @@ pub(super) async fn put(
 
 /// Deletes a schedule
 ///
-/// With what is known of its runs. Jobs that were sent stay. A conflict if a config file declares it.
+/// With what is known of its runs. Jobs that were sent stay. A conflict if a server that lives declares it.
 #[utoipa::path(
     delete,
     path = "/v1/schedules/{name}",

@@ -34,7 +34,7 @@ pub(super) struct PutScheduleShape {
     /// The content of the event or job, at most 65,536 bytes; null unless told.
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<serde_json::Value>,
-    /// With `handler`: of its jobs, higher first; 0 unless told.
+    /// With `handler`: of its jobs, higher first; 0 unless told, which for tasks is that of their collection, or 100.
     priority: Option<u64>,
     /// With `handler`: how often a job of it is attempted; as the handler says, unless told.
     #[schema(minimum = 1)]

@@ -107,7 +107,12 @@ fn judge(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Option<Auth
         });
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else {
-        let reason = "is missing; send the header `Authorization: Bearer TOKEN` with a token of this server";
+        let reason = match is_of_tasks {
+            true => {
+                "is missing; send the header `Authorization: Bearer TOKEN` or `X-Admin-Token: TOKEN` with a token of this server"
+            }
+            false => "is missing; send the header `Authorization: Bearer TOKEN` with a token of this server",
+        };
         return Err((refusal(reason), "Bearer realm=\"ensue\""));
     };
     let secret = value.as_bytes().split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));

@@ -76,16 +76,13 @@ fn schedules_of_the_config_file_come_and_go_with_it() {
     write("  c: { cron: '@yearly', topic: t }\n");
     server.signal("HUP");
     let begun = Instant::now();
-    while names(&server) != ["a", "b", "c", "mine"] {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "it is not read again, or takes what was just declared along"
-        );
+    while names(&server) != ["c", "mine"] {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not read again, or what is taken out does not go");
     }
     write("  a: { every: 1s, topic: tick }\n");
     server.signal("HUP");
     let begun = Instant::now();
-    while names(&server) != ["a", "b", "mine"] {
+    while names(&server) != ["a", "mine"] {
         assert!(begun.elapsed() < Duration::from_secs(60), "what is taken out does not go");
     }
     assert!(server.terminate().success());

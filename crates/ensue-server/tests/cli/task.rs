@@ -234,6 +234,6 @@ fn a_job_for_a_collection_that_is_sent_to_a_store_has_the_collections_key() {
     // Without a file that has it nobody knows, and that is said.
     let unknown = run(folder, &["emit", "task.s.c", "--store", "e.db"]);
     assert!(unknown.code == Some(0) && unknown.stderr.contains("no config file here"), "{unknown:?}");
-    assert!(unknown.stderr.contains("--config"), "{unknown:?}");
+    assert!(unknown.stderr.contains("--config") && unknown.stdout.starts_with("already there"), "{unknown:?}");
     assert_eq!(run(folder, &["emit", "mail.send", "--store", "e.db"]).stderr, "", "others are not meant");
 }

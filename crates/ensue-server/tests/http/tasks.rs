@@ -2,7 +2,7 @@
 
 use crate::support::tasks::{self, EVER, Tasks};
 use crate::support::{PATIENCE, Server};
-use ensue::{Context, Emit, Ensue, Event, GroupName, HandlerError, NewEvent, PullHandler};
+use ensue::{Context, Emit, Ensue, Event, HandlerError, NewEvent};
 use ensue_server::{HttpOptions, Tokens};
 use serde_json::{Value, json};
 
@@ -36,6 +36,7 @@ on_both_engines! {
     of_many_requests_one_makes_the_task;
     tasks_run_by_priority_and_in_their_order;
     a_task_whose_worker_vanishes_is_found;
+    a_task_that_is_called_off_between_two_attempts_says_so;
 }
 
 #[tokio::test]
@@ -57,7 +58,8 @@ async fn what_cannot_be_meant_is_refused_and_says_what_to_do() {
     }
     let body =
         tasks.server.request("POST", "/tasks?source=s&collection=c", &["Content-Type: application/json"], b"{\"x\":1}");
-    body.await.problem(422);
+    let refused = body.await.problem(422);
+    assert!(refused.contains("it has none"), "{refused}");
     for (query, status, told) in [
         (EVER.to_owned(), 400, "`source` is missing"),
         ("source=s&start=2026-01-01T00:00:00Z".into(), 400, "`end` is missing"),
@@ -151,6 +153,25 @@ async fn a_worker_elsewhere_says_how_far_it_is() {
     }
 }
 
+/// A program is told which task it is, and what it needs to say over HTTP how far it is.
+#[tokio::test]
+async fn a_program_has_its_task_and_its_claim() {
+    let script = format!("cat > input\necho >> input\necho \"$ENSUE_CLAIM\" > claim\n{}", tasks::waits_for("go"));
+    let more = [("c", &*script, "priority: 7")];
+    let tasks = Tasks::start(Ensue::memory().await.unwrap(), HttpOptions::default(), &more).await;
+    let (id, _) = tasks.run("c").await;
+    let claim = tasks.until_file("claim").await;
+    let input: Value = serde_json::from_str(&tasks.until_file("input").await).unwrap();
+    let task = &input["task"];
+    assert_eq!((&task["id"], &task["source"]), (&json!(id), &json!("s")), "{input}");
+    assert_eq!((&task["collection"], &task["priority"]), (&json!("c"), &json!(7)), "{input}");
+    assert_eq!((&input["topic"], &task["status"]), (&json!("task.s.c"), &json!("RUNNING")), "{input}");
+    tasks.says_how_far(&id, &claim, 2).await;
+    tasks.write("go");
+    assert_eq!(tasks.until(&id, "SUCCESS").await["progress"]["done"], 2);
+    tasks.stop().await;
+}
+
 #[tokio::test]
 async fn both_headers_open_the_tasks() {
     let options = HttpOptions { tokens: Tokens::of(["t"]), ..HttpOptions::default() };
@@ -163,46 +184,15 @@ async fn both_headers_open_the_tasks() {
         ("X-Admin-Token: x", 401),
         ("X-Other: t", 401),
     ] {
+        if header.starts_with("X-Other") {
+            let refused = tasks.server.request("GET", &target, &[header], b"").await.problem(401);
+            assert!(refused.contains("X-Admin-Token"), "{refused}");
+        }
         assert_eq!(tasks.server.request("GET", &target, &[header], b"").await.status, status, "{header}");
         let made = tasks.server.request("POST", "/tasks/?source=s&collection=c", &[header], b"").await.status;
         assert_eq!(made == 401, status == 401, "{header}: {made}");
     }
     assert_eq!(tasks.server.request("GET", "/v1/jobs", &["X-Admin-Token: t"], b"").await.status, 401, "only there");
-    tasks.stop().await;
-}
-
-/// The key of a collection's tasks is nobody else's, whoever comes first; a change that cannot be changes nothing.
-#[tokio::test]
-async fn the_key_of_a_collection_is_its_own() {
-    let tasks = Tasks::start(Ensue::memory().await.unwrap(), HttpOptions::default(), &[("c", "exit 0", "")]).await;
-    let bus = &tasks.server.bus;
-    let key = GroupName::parse("key", "task.s.c").unwrap();
-    let refused = bus.define_pull(&key, &PullHandler::on("a")).await.unwrap_err().to_string();
-    assert!(refused.contains("choose another key"), "{refused}");
-    let bound = || {
-        let change = bus.rebind();
-        change.on("task.s").named("c").handle(async |_: Event, _: Context| Ok::<_, HandlerError>(())).unwrap();
-        change
-    };
-    let taken = "`task.s.c`, which a handler has";
-    let refused = bound().apply().await.unwrap_err().to_string();
-    assert!(refused.contains(taken), "{refused}");
-    let collections = bus.collections();
-    assert_eq!(collections.len(), 1);
-    // Instead of the collection it can be, in one change.
-    let mut change = bound();
-    change.collections(Vec::new());
-    change.apply().await.unwrap();
-    for _ in 0..2 {
-        let refused = bus.set_collections(collections.clone()).await.unwrap_err().to_string();
-        assert!(refused.contains(taken) && bus.collections().is_empty(), "{refused}");
-    }
-    let mut change = bus.rebind();
-    change.unbind(&key);
-    change.collections(collections);
-    change.apply().await.unwrap();
-    let (id, _) = tasks.run("c").await;
-    tasks.until(&id, "SUCCESS").await;
     tasks.stop().await;
 }
 

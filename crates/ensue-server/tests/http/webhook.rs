@@ -238,6 +238,14 @@ async fn a_task_may_be_a_webhook() {
     assert!(id.ends_with(body["id"].as_str().unwrap()), "{id}: {body}");
     let (id, _) = tasks.run("silent").await;
     until(async || (!silent.got().is_empty()).then_some(())).await;
+    // The receiver knows the task, and may say how far it is.
+    let (_, headers, body) = silent.got().remove(0);
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let task = &body["task"];
+    assert_eq!((task["id"].as_str(), task["source"].as_str()), (Some(&*id), Some("s")), "{body}");
+    assert_eq!((task["collection"].as_str(), task["priority"].as_u64()), (Some("silent"), Some(100)), "{body}");
+    let claim = headers["ensue-claim"].to_str().unwrap();
+    tasks.says_how_far(&id, claim, 2).await;
     assert_eq!(tasks.post(&format!("/tasks/{id}/cancel")).await.status, 200);
     let task = tasks.until(&id, "CANCELED").await;
     assert!(task["error"].as_str().unwrap().contains("its request was given up"), "{task}");

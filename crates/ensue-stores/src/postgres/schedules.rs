@@ -15,7 +15,9 @@ use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::NewJob;
 use ensue_core::schedules::port::{DECLARED_MAX, SCHEDULES_MAX, check, too_many};
-use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What};
+use ensue_core::schedules::{
+    Declared, Declarer, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What,
+};
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, Json, StoreError, Timestamp};
@@ -37,6 +39,7 @@ pub(super) struct SchedulesSql {
     fire: String,
     runs: String,
     declare: String,
+    declarers: String,
     undeclare: String,
 }
 
@@ -62,6 +65,10 @@ impl SchedulesSql {
             runs: sql("SELECT number, occurrence, at, manual, event_seq, job_number, job_stamp, overlapped, skipped \
                  FROM {schema}.schedule_runs WHERE name = $1 AND number < $2 ORDER BY number DESC LIMIT $3"),
             declare: sql("SELECT * FROM {schema}.schedules_declare($1, $2, $3, $4)"),
+            // Who declares nothing is none.
+            declarers: sql("SELECT p.process, p.until FROM {schema}.schedule_declarers p WHERE EXISTS ( \
+                 SELECT 1 FROM {schema}.schedule_declarations d WHERE d.process = p.process AND ($1::text IS NULL OR d.name = $1)) \
+                 ORDER BY p.process"),
             undeclare: sql("WITH gone AS (DELETE FROM {schema}.schedule_declarers WHERE process = $1) \
                  DELETE FROM {schema}.schedule_declarations WHERE process = $1"),
         }
@@ -327,6 +334,11 @@ impl Schedules for PostgresStore {
             names.into_iter().map(GroupName::stored).collect()
         };
         Ok(Declared { missing: named(0), removed: named(1) })
+    }
+
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError> {
+        let rows = self.server.query(&self.sql.schedules.declarers, &[&name.map(GroupName::as_str)]).await?;
+        Ok(rows.iter().map(|row| Declarer { process: row.get(0), until: row.get::<_, Micros>(1).0 }).collect())
     }
 
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOB_ATTEMPTS_MAX, JOBS_MAX, UNIQ
 use ensue_core::jobs::lifecycle::{Arrow, Input, after};
 use ensue_core::jobs::notices::{RULE_LIFTED, RULE_SET};
 use ensue_core::rules::REASON_BYTES_MAX;
+use ensue_core::tasks::{CALLED_OFF, NAME_BYTES_MAX, TASK_PRIORITY};
 
 /// A template with these words in it.
 pub(super) fn put_in(template: &str) -> String {
@@ -24,11 +25,14 @@ pub(super) fn put_in(template: &str) -> String {
         ("{job_attempts_max}", u128::from(JOB_ATTEMPTS_MAX)),
         ("{attempts_limit}", u128::from(ATTEMPTS_LIMIT)),
         ("{delay_max_us}", DELAY_MAX.as_micros()),
+        ("{name_bytes_max}", NAME_BYTES_MAX as u128),
+        ("{task_priority}", u128::from(TASK_PRIORITY)),
     ];
     for (placeholder, bound) in bounds {
         text = text.replace(placeholder, &bound.to_string());
     }
     text = text.replace("{rule_set}", RULE_SET).replace("{rule_lifted}", RULE_LIFTED);
+    text = text.replace("{called_off}", CALLED_OFF);
     if text.contains("{states}") {
         text = text.replace("{states}", &array(JobState::ALL.map(JobState::as_str)));
         for (name, input) in [("cancel", Input::Cancel), ("retry", Input::Retry), ("skip", Input::Skip)] {

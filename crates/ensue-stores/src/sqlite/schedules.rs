@@ -13,7 +13,9 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::{Enqueued, JobId, NewJob};
 use ensue_core::room::Room;
 use ensue_core::schedules::port::{DECLARED_MAX, RUNS_MAX, SCHEDULES_MAX, check, too_many};
-use ensue_core::schedules::{Declared, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What};
+use ensue_core::schedules::{
+    Declared, Declarer, Fired, Firing, Kept, Makes, PutSchedule, Run, RunOutcome, Schedules, What,
+};
 use ensue_core::{Appended, Entry, GroupName, Invalid, Json, StoreError, Timestamp};
 use jiff::SignedDuration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -449,6 +451,23 @@ impl Schedules for SqliteStore {
             // What has lapsed counts for one lease more.
             let lapsed = now.checked_sub(lease).unwrap_or(Timestamp::MIN);
             changing.sql(|connection| declare(connection, process, &names, lapsed, until))
+        })
+        .await
+    }
+
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError> {
+        let name = name.map(ToString::to_string);
+        self.look_at_positions(move |connection| {
+            // Who declares nothing is none.
+            let mut all = connection.prepare_cached(
+                "SELECT process, until FROM ensue_schedule_declarers p WHERE EXISTS (
+                     SELECT 1 FROM ensue_schedule_declarations d WHERE d.process = p.process AND (?1 IS NULL OR d.name = ?1)
+                 ) ORDER BY process",
+            )?;
+            let declarer = |row: &Row<'_>| {
+                Ok(Declarer { process: uuid_of(row, 0)?, until: time_of(row.get(1)?) })
+            };
+            all.query_map([name], declarer)?.collect()
         })
         .await
     }

@@ -57,6 +57,24 @@ async fn a_job_that_is_sent_in_a_transaction_shares_its_fate() {
     assert_eq!(job(&store, &kept).await.state, JobState::Succeeded);
 }
 
+/// H21: a job for a collection is one of its tasks, in whatever letters its names are written; others are as they were sent.
+#[tokio::test]
+async fn a_task_that_is_sent_has_the_key_and_the_priority_of_tasks() {
+    let (_log, store, session) = started().await;
+    for (handler, key) in [("task.s.c", "schedule:s.c"), ("task.größe.ü_-1", "schedule:größe.ü_-1")] {
+        let sent = session.text(&format!("SELECT LOG.enqueue('{handler}', unique_key => 'mine')")).await;
+        assert_eq!(session.text(&format!("SELECT LOG.enqueue('{handler}', priority => 7)")).await, sent);
+        let task = job(&store, &sent).await;
+        assert_eq!((task.unique_key.as_deref(), task.priority), (Some(key), 100));
+    }
+    let long = "x".repeat(101);
+    for handler in ["task.s", "task.s.c.d", "task.s.a@b", &format!("task.s.{long}")] {
+        let sent = session.text(&format!("SELECT LOG.enqueue('{handler}', unique_key => 'mine')")).await;
+        let other = job(&store, &sent).await;
+        assert_eq!((other.unique_key.as_deref(), other.priority), (Some("mine"), 0), "{handler}");
+    }
+}
+
 /// H23: however long the transaction takes that sent it, jobs of the same object and handler, and rules, do not wait for it.
 #[tokio::test]
 async fn a_long_transaction_that_sends_jobs_holds_nobody_up() {

@@ -199,6 +199,7 @@ impl Life<'_> {
             lines_max: LINES_MAX,
             logs_always: false,
             states: self.worker.states.clone(),
+            task: None,
             work: Work::Delivery(DeliveryWork {
                 member: self.worker.membership.member.id,
                 slot,

@@ -9,6 +9,7 @@ use crate::subscription::Subscription;
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
+use ensue_core::tasks::check_no_task;
 use ensue_core::{Event, GroupName, Invalid, Json, Payload, Topic};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -295,6 +296,7 @@ impl HandlerBuilder {
             (None, Some(topic)) => GroupName::of_handler(topic.as_str(), &name?)?,
             (None, None) => GroupName::parse("name", &name?)?,
         };
+        check_no_task("name", &key)?;
         self.limits.check()?;
         if self.batch == 0 || self.batch > BATCH_MAX {
             return Err(Invalid::new("batch", format!("is {}; choose between 1 and {BATCH_MAX}", self.batch)));

@@ -7,10 +7,11 @@ pub use done_in::Settles;
 pub(crate) use done_in::StoreHere;
 pub(crate) use done_in::done_mark;
 
-use crate::jobs::Emit;
+use crate::jobs::{ClaimToken, Emit};
+use crate::tasks::Task;
 use ensue_core::event::BATCH_MAX;
 use ensue_core::jobs::job::JOBS_MAX;
-use ensue_core::jobs::{Held, NewJob, Progress};
+use ensue_core::jobs::{Held, Job, NewJob, Progress};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, LaneKey, Level, LogLine, SlotNumber};
 use ensue_core::tasks::Collection;
@@ -48,8 +49,8 @@ impl States {
     }
 }
 
-/// The collections of this process, as a value that all attempts share: whoever sends a task sends at most one.
-pub(crate) struct Collected(pub Vec<Collection>);
+/// The priorities of the tasks of this process, by their handlers, as a value that all attempts share.
+pub(crate) struct Priorities(pub HashMap<GroupName, u64>);
 
 /// What an attempt is told.
 pub(crate) struct ContextParts {
@@ -77,6 +78,8 @@ pub(crate) struct ContextParts {
         allow(dead_code, reason = "only a handler's own transaction asks")
     )]
     pub work: Work,
+    /// The job, if it is a task.
+    pub task: Option<Box<Job>>,
 }
 
 /// What is being run, as the store knows it.
@@ -206,6 +209,21 @@ impl Context {
         matches!(self.0.parts.work, Work::Job(_))
     }
 
+    /// What a worker elsewhere would hold of the job: with it, somebody who works for this attempt may say over HTTP how far it is. None
+    /// for an event.
+    pub fn claim(&self) -> Option<ClaimToken> {
+        match &self.0.parts.work {
+            Work::Job(held) => Some(ClaimToken::of(*held)),
+            Work::Delivery(_) => None,
+        }
+    }
+
+    /// The task that is run, as it was when this attempt began; none if it is none.
+    pub fn task(&self) -> Option<Task> {
+        let job = self.0.parts.task.as_deref()?;
+        Some(Task { collection: Collection::of_handler(&job.handler)?, job: job.clone(), progress: None })
+    }
+
     /// Which attempt this is: 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.0.parts.attempt
@@ -290,12 +308,8 @@ impl Context {
 
     /// Sends a job if and when this attempt succeeds, in one commit with the note that it did.
     pub fn emit(&self, job: Emit) -> Result<(), Invalid> {
-        let mut job = job.check(|_| None)?;
-        if let Some(Collected(collections)) = self.0.parts.states.get().as_deref() {
-            let of_one = collections.iter().find(|one| one.handler() == job.handler);
-            job.unique_key = of_one.map(Collection::unique_key).or(job.unique_key);
-        }
-        self.emit_checked(job)
+        let known: Option<Arc<Priorities>> = self.0.parts.states.get();
+        self.emit_checked(job.check(|_| None, |handler| known?.0.get(handler).copied())?)
     }
 
     pub(crate) fn emit_checked(&self, job: NewJob) -> Result<(), Invalid> {

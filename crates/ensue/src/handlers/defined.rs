@@ -178,7 +178,7 @@ impl Ensue {
     pub async fn define_pull(&self, key: &GroupName, handler: &PullHandler) -> Result<bool, Error> {
         let spec = handler.spec(self, key)?;
         let here = &self.inner().handlers;
-        if here.find(key).is_some_and(|bound| bound.defined.is_none()) || here.collection_of(key).is_some() {
+        if here.find(key).is_some_and(|bound| bound.defined.is_none()) {
             return Err(ensue_core::definitions::is_bound(key).into());
         }
         let new = NewDefinition {
@@ -246,7 +246,7 @@ impl Ensue {
             }
         });
         for handler in self.inner().handlers.keep_defined(specs.collect()) {
-            tracing::error!(%handler, "a handler in the store has the key of one that is bound here, or of a collection, and is not served by this process");
+            tracing::error!(%handler, "a handler in the store has the key of one that is bound here, and is not served by this process");
         }
         Ok(version)
     }

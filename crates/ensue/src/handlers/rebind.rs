@@ -1,7 +1,7 @@
 //! How do handlers come and go while the bus runs?
 
 use super::builder::{Binding, Gathered, HandlerBuilder};
-use super::context::Collected;
+use super::context::Priorities;
 use super::limits::HandlerLimits;
 use crate::Ensue;
 use crate::error::Error;
@@ -116,7 +116,8 @@ impl Rebinding {
     }
 }
 
-/// What runs knows the collections, too.
+/// What runs knows the priorities of tasks, too.
 fn tell_attempts(inner: &crate::bus::Inner) {
-    inner.states.put(Collected(inner.handlers.collections().into_iter().map(|one| one.collection).collect()));
+    let all = inner.handlers.collections();
+    inner.states.put(Priorities(all.iter().map(|one| (one.collection.handler(), one.options.priority)).collect()));
 }

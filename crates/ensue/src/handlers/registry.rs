@@ -6,7 +6,7 @@ use super::limits::HandlerLimits;
 use crate::jobs::JobOptions;
 use crate::tasks::CollectionHandler;
 use ensue_core::handling::{OnExhausted, Retry};
-use ensue_core::tasks::Collection;
+use ensue_core::tasks::{check_no_task, check_priority};
 use ensue_core::{GroupName, Invalid, key};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,9 +60,6 @@ impl Registry {
         if let Some(other) = inner.bound.iter().find(|other| other.key == spec.key) {
             return Err(taken(other));
         }
-        if let Some(one) = inner.collection(&spec.key) {
-            return Err(of_collection(one));
-        }
         inner.bound.push(Arc::new(spec));
         Ok(())
     }
@@ -87,14 +84,11 @@ impl Registry {
         let collections = collections.unwrap_or_else(|| inner.collections.clone());
         for (index, one) in collections.iter().enumerate() {
             one.job_options().check()?;
-            let key = one.collection.handler();
+            check_priority(one.options.priority)?;
             let is_same = |other: &CollectionHandler| other.collection == one.collection;
             if collections[..index].iter().any(is_same) {
                 let reason = format!("`{}` is there twice: choose another name", one.collection.dotted());
                 return Err(Invalid::new("collection", reason));
-            }
-            if changed.iter().any(|spec| spec.key == key) || inner.by_name.contains_key(key.as_str()) {
-                return Err(of_collection(one));
             }
         }
         let before = Before {
@@ -106,8 +100,8 @@ impl Registry {
         Ok(before)
     }
 
-    /// What the store keeps, instead of what it kept before: what is as it was stays. A key that this process binds, or
-    /// has a collection of, is left to it, and answered.
+    /// What the store keeps, instead of what it kept before: what is as it was stays. A key that this process binds is left to it, and
+    /// answered.
     pub fn keep_defined(&self, defined: Vec<Spec>) -> Vec<GroupName> {
         let mut inner = self.lock();
         let (before, mut bound): (Vec<_>, Vec<_>) =
@@ -115,7 +109,7 @@ impl Registry {
         let mut taken = Vec::new();
         for spec in defined {
             let same = before.iter().find(|there| there.key == spec.key && there.defined == spec.defined);
-            match bound.iter().any(|other| other.key == spec.key) || inner.collection(&spec.key).is_some() {
+            match bound.iter().any(|other| other.key == spec.key) {
                 true => taken.push(spec.key),
                 false => bound.push(same.cloned().unwrap_or_else(|| Arc::new(spec))),
             }
@@ -171,7 +165,7 @@ impl Registry {
 
     /// Keeps code under a name.
     pub fn register(&self, name: &str, code: Arc<dyn ErasedHandler>, options: JobOptions) -> Result<(), Invalid> {
-        GroupName::parse("name", name)?;
+        check_no_task("name", &GroupName::parse("name", name)?)?;
         options.check()?;
         let mut inner = self.lock();
         if inner.started {
@@ -183,9 +177,6 @@ impl Registry {
         if inner.by_name.contains_key(name) {
             let reason = format!("`{name}` is registered already: choose another name");
             return Err(Invalid::new("name", reason));
-        }
-        if let Some(one) = inner.collections.iter().find(|one| one.collection.handler().as_str() == name) {
-            return Err(of_collection(one));
         }
         inner.by_name.insert(name.to_owned(), Registered { code, options });
         Ok(())
@@ -226,9 +217,9 @@ impl Registry {
         self.lock().collections.clone()
     }
 
-    /// The collection whose tasks are jobs of this handler, if it is one of this process.
-    pub fn collection_of(&self, handler: &GroupName) -> Option<Collection> {
-        self.lock().collection(handler).map(|one| one.collection.clone())
+    /// The priority of the tasks that are jobs of this handler, if this process knows their collection.
+    pub fn task_priority(&self, handler: &GroupName) -> Option<u64> {
+        self.lock().collection(handler).map(|one| one.options.priority)
     }
 
     /// All code that is kept under a name.
@@ -291,16 +282,6 @@ impl Registry {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Two want the key of a collection.
-fn of_collection(one: &CollectionHandler) -> Invalid {
-    let reason = format!(
-        "`{}` makes the key `{}`, which a handler has: choose another name for one of them",
-        one.collection.dotted(),
-        one.collection.handler()
-    );
-    Invalid::new("collection", reason)
 }
 
 fn taken(other: &Spec) -> Invalid {

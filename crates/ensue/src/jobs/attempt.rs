@@ -9,7 +9,7 @@ use crate::handlers::{Context, ContextParts, LINES_MAX, Settlement, Work};
 use ensue_core::handling::{Ended, after_attempt};
 use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine};
 use ensue_core::positions::Level;
-use ensue_core::tasks::Collection;
+use ensue_core::tasks::{CALLED_OFF, Collection};
 use ensue_core::{Event, EventId, Timestamp, Topic};
 use std::future::Future;
 use std::pin::Pin;
@@ -92,7 +92,7 @@ pub(super) fn reason_line(job: &Job, end: &JobEnd, called_off: bool, at: Timesta
         (JobEnd::CalledOff { why }, _) => (Level::Info, why.clone()),
         (end, true) => {
             let how = end.error().map(|error| format!("; its attempt had ended with: {error}"));
-            (Level::Info, format!("it was called off{}", how.unwrap_or_default()))
+            (Level::Info, format!("{CALLED_OFF}{}", how.unwrap_or_default()))
         }
         (end, false) => (Level::Error, end.error()?.to_owned()),
     };
@@ -155,6 +155,7 @@ pub(super) async fn begin(bus: &Ensue, served: &Arc<Served>, job: Job, hearing: 
         logs_always: served.options.logs_always,
         states: bus.inner().states.clone(),
         work: Work::Job(held),
+        task: Collection::of_handler(&job.handler).map(|_| Box::new(job.clone())),
     });
     let inside = bus.inner().gate.enter();
     if inside.held_by(&job.handler, job.object.as_ref()).is_some() {

@@ -34,6 +34,11 @@ const SERVED_FOR: Duration = Duration::from_secs(60);
 pub struct ClaimToken(Held);
 
 impl ClaimToken {
+    /// Of what is held.
+    pub(crate) fn of(held: Held) -> Self {
+        Self(held)
+    }
+
     /// The job that it is about.
     pub fn job(&self) -> JobId {
         self.0.id

@@ -2,6 +2,7 @@
 
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::NewJob;
+use ensue_core::tasks::as_task;
 use ensue_core::{GroupName, Invalid, Json, ObjectKey, Timestamp};
 use serde::Serialize;
 
@@ -68,7 +69,7 @@ impl Emit {
         self.with(Ok(()), |job, ()| job.ordered = false)
     }
 
-    /// Higher runs first; among equals, first come first served. 0 unless told.
+    /// Higher runs first; among equals, first come first served. 0 unless told; of a task that of its collection.
     pub fn priority(self, priority: u64) -> Self {
         self.with(Ok(priority), |job, priority| job.priority = priority)
     }
@@ -78,7 +79,7 @@ impl Emit {
         self.with(Ok(at), |job, at| job.not_before = Some(at))
     }
 
-    /// While a job of the handler with this key has not ended, another is not made.
+    /// While a job of the handler with this key has not ended, another is not made. The tasks of a collection have one of their own.
     pub fn unique_key(self, key: impl Into<String>) -> Self {
         self.with(Ok(key.into()), |job, key| job.unique_key = Some(key))
     }
@@ -113,8 +114,13 @@ impl Emit {
         }
     }
 
-    /// The job, checked; what was left open is as its handler says, if this process knows it.
-    pub(crate) fn check(self, known: impl FnOnce(&GroupName) -> Option<(u32, OnExhausted)>) -> Result<NewJob, Invalid> {
+    /// The job, checked; what was left open is as its handler says, if this process knows it. A task has the priority of its
+    /// collection, if that is known.
+    pub(crate) fn check(
+        self,
+        known: impl FnOnce(&GroupName) -> Option<(u32, OnExhausted)>,
+        priority: impl FnOnce(&GroupName) -> Option<u64>,
+    ) -> Result<NewJob, Invalid> {
         if let Some(fault) = self.fault {
             return Err(*fault);
         }
@@ -127,6 +133,8 @@ impl Emit {
                 job.on_exhausted = on_exhausted;
             }
         }
+        let priority = priority(&job.handler);
+        let job = as_task(job, priority);
         job.check()?;
         Ok(job)
     }
@@ -138,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_first_fault_is_told_when_it_is_sent() {
-        let field = |emit: Emit| emit.check(|_| None).unwrap_err().field;
+        let field = |emit: Emit| emit.check(|_| None, |_| None).unwrap_err().field;
         assert_eq!(field(Emit::to("a..b").object("")), "handler");
         assert_eq!(field(Emit::to("a").object("").payload_json("{")), "object");
         assert_eq!(field(Emit::to("a").payload_json("{")), "payload");
@@ -148,9 +156,9 @@ mod tests {
     #[test]
     fn what_is_left_open_is_as_the_handler_says() {
         let known = |_: &GroupName| Some((9, OnExhausted::Skip));
-        let job = Emit::to("a").check(known).unwrap();
+        let job = Emit::to("a").check(known, |_| None).unwrap();
         assert_eq!((job.attempts_max, job.on_exhausted), (9, OnExhausted::Skip));
-        let job = Emit::to("a").attempts_max(2).on_exhausted(OnExhausted::Hold).check(known).unwrap();
+        let job = Emit::to("a").attempts_max(2).on_exhausted(OnExhausted::Hold).check(known, |_| None).unwrap();
         assert_eq!((job.attempts_max, job.on_exhausted), (2, OnExhausted::Hold));
     }
 }

@@ -260,15 +260,10 @@ impl Ensue {
         Ok(sent)
     }
 
-    /// A job as its handler would have it, if this process knows the handler. Of a collection's at most one is live, whoever
-    /// sends it.
+    /// A job as its handler would have it, if this process knows the handler.
     pub(crate) fn checked_job(&self, job: Emit) -> Result<NewJob, ensue_core::Invalid> {
         let handlers = &self.inner().handlers;
-        let mut job = job.check(|handler| handlers.job_defaults(handler))?;
-        if let Some(collection) = handlers.collection_of(&job.handler) {
-            job.unique_key = Some(collection.unique_key());
-        }
-        Ok(job)
+        job.check(|handler| handlers.job_defaults(handler), |handler| handlers.task_priority(handler))
     }
 
     /// How many jobs run at once in this process; [`WORKERS`] unless told. May be changed while the bus runs.

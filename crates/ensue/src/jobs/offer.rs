@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn jobs(handler: &str, count: usize) -> Vec<NewJob> {
-        vec![crate::Emit::to(handler).check(|_| None).unwrap(); count]
+        vec![crate::Emit::to(handler).check(|_| None, |_| None).unwrap(); count]
     }
 
     #[test]

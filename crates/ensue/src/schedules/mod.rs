@@ -11,8 +11,8 @@ mod declared;
 mod scheduler;
 
 pub use ensue_core::schedules::{
-    Declared, Fired, Firing, Kept, Misfire, Moves, NewRun, Overlap, PutSchedule, Run, RunOutcome, Schedule, Schedules,
-    Target, Timing, When, firing, meaning, port, timing,
+    Declared, Declarer, Fired, Firing, Kept, Misfire, Moves, NewRun, Overlap, PutSchedule, Run, RunOutcome, Schedule,
+    Schedules, Target, Timing, When, firing, meaning, port, timing,
 };
 
 pub(crate) use declared::keep_declared;
@@ -21,7 +21,7 @@ pub(crate) use scheduler::{SchedulesHere, fire_now, run};
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::explain::{Explanation, ScheduleFacts, explain_schedule};
-use ensue_core::{GroupName, Invalid, StoreError, Timestamp};
+use ensue_core::{GroupName, StoreError, Timestamp};
 
 /// How many of the next times are told.
 const UPCOMING: usize = 5;
@@ -75,6 +75,8 @@ impl Ensue {
     /// ```
     pub async fn schedule(&self, schedule: Schedule) -> Result<(SeenSchedule, bool), Error> {
         let store = self.store();
+        // Also of one that is there already: what was kept once may be refused by now.
+        schedule.check_settings()?;
         loop {
             let (there, now) = (store.schedule(&schedule.name).await?, store.now().await?);
             if let Some(there) = &there {
@@ -84,10 +86,8 @@ impl Ensue {
                     return Ok((SeenSchedule::of(there.clone(), now), false));
                 }
             }
-            self.check_overlap(&schedule)?;
-            match schedule.managed_by {
-                Some(_) => schedule.check_settings()?,
-                None => schedule.check(now)?,
+            if schedule.managed_by.is_none() {
+                schedule.check(now)?;
             }
             let is_new = there.is_none();
             // Decided over what was there: if somebody changes or fires it meanwhile, it is decided again.
@@ -95,18 +95,6 @@ impl Ensue {
                 self.inner().schedules.ring();
                 return Ok((SeenSchedule::of(kept, now), is_new));
             }
-        }
-    }
-
-    /// Of a collection's tasks at most one is live: they cannot run side by side, nor wait for each other.
-    fn check_overlap(&self, schedule: &Schedule) -> Result<(), Invalid> {
-        let Target::Handler(handler) = &schedule.target else { return Ok(()) };
-        match (self.inner().handlers.collection_of(handler), schedule.overlap()) {
-            (Some(_), Overlap::Queue | Overlap::Allow) => {
-                let reason = format!("is `skip` for the tasks of a collection, and `{handler}` is one: leave it out");
-                Err(Invalid::new("overlap", reason))
-            }
-            (Some(_), Overlap::Skip) | (None, _) => Ok(()),
         }
     }
 
@@ -122,9 +110,11 @@ impl Ensue {
         Ok(page.into_iter().map(|kept| SeenSchedule::of(kept, now)).collect())
     }
 
-    /// Forgets a schedule with its runs. One that a config file declares is refused: it would come back.
+    /// Forgets a schedule with its runs. One that somebody who lives declares is refused: it would come back.
     pub async fn delete_schedule(&self, name: &GroupName) -> Result<(), Error> {
-        if let Some(there) = self.store().schedule(name).await?.filter(|there| there.managed_by.is_some()) {
+        if let Some(there) = self.store().schedule(name).await?.filter(|there| there.managed_by.is_some())
+            && self.is_declared(name).await?
+        {
             return Err(StoreError::Conflict(is_declared(&there)).into());
         }
         match self.store().delete_schedule(name).await? {

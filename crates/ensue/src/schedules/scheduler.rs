@@ -5,13 +5,14 @@
 //! an idle process asks nothing of its own.
 
 use super::batch::Batch;
+use super::declared::Declaring;
 use super::{Fired, Firing, Kept, Moves, NewRun, RunOutcome, Schedule, firing};
 use crate::Ensue;
 use crate::delivery::until;
 use ensue_core::schedules::{Makes, What};
 use ensue_core::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,8 +42,8 @@ pub(crate) struct SchedulesHere {
     pub redeclare: Notify,
     /// The bus was closed: nothing can be declared any more.
     pub closed: AtomicBool,
-    /// Those of them that could not be made yet. Whoever says what is declared has it, so that one is said after the other.
-    pub unmade: tokio::sync::Mutex<HashSet<GroupName>>,
+    /// What is known of that. Whoever says what is declared has it, so that one is said after the other.
+    pub declaring: tokio::sync::Mutex<Declaring>,
 }
 
 impl Default for SchedulesHere {
@@ -53,7 +54,7 @@ impl Default for SchedulesHere {
             declared: Mutex::new(None),
             redeclare: Notify::new(),
             closed: AtomicBool::new(false),
-            unmade: tokio::sync::Mutex::default(),
+            declaring: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -224,16 +225,17 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
 }
 
 impl crate::bus::Inner {
-    /// What a schedule leaves open about its jobs is as their handler says, if this process knows it. Of a collection's at most one is
-    /// live, whichever schedule sends it.
+    /// What a schedule leaves open about its jobs is as their handler says, if this process knows it.
     pub fn as_handlers_say(&self, schedule: &Schedule, runs: &mut [NewRun]) {
         let jobs = runs.iter_mut().filter_map(|run| match &mut run.what {
             What::Fires(Makes::Job(job)) => Some(job),
             What::Fires(Makes::Event(_)) | What::Skipped(_) => None,
         });
         for job in jobs {
-            if let Some(collection) = self.handlers.collection_of(&job.handler) {
-                job.unique_key = Some(collection.unique_key());
+            if schedule.priority == 0
+                && let Some(priority) = self.handlers.task_priority(&job.handler)
+            {
+                job.priority = priority;
             }
             if schedule.attempts_max.is_none()
                 && let Some((attempts_max, _)) = self.handlers.job_defaults(&job.handler)

@@ -6,7 +6,7 @@ use ensue::rules::RuleKind;
 use ensue::schedules::{Misfire, Overlap, PutSchedule, Run, RunOutcome, Schedule, Target, Timing};
 use ensue::tasks::{CollectionHandler, CollectionOptions};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Ensue, Event, GroupName, HandlerError, Json, Read, Topic};
+use ensue::{Context, Emit, Ensue, Event, GroupName, HandlerError, Json, Read, Topic};
 use jiff::SignedDuration;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -298,6 +298,30 @@ async fn declared_schedules_live_as_long_as_somebody_declares_them() {
     assert!(bus.delete_schedule(&name("mine")).await.is_err());
 }
 
+/// An engine of one process has no other: what it does not declare when it starts is declared by nobody.
+#[tokio::test]
+async fn what_was_declared_before_a_restart_goes_at_once_where_nobody_else_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("e.db").display());
+    let declared = |schedule: &str| Schedule { managed_by: Some("config".into()), ..every_minute(schedule, topic()) };
+    let bus = Ensue::open(&store).await.unwrap();
+    bus.declare_schedules(vec![declared("a"), declared("b")]).await.unwrap();
+    let before = bus.find_schedule(&name("a")).await.unwrap().unwrap();
+    bus.close().await;
+    // A command that declares nothing removes nothing, and may delete what nobody who lives declares.
+    let bus = Ensue::open(&store).await.unwrap();
+    bus.delete_schedule(&name("b")).await.unwrap();
+    bus.declare_schedules(vec![declared("a"), declared("b")]).await.unwrap();
+    assert!(bus.delete_schedule(&name("b")).await.unwrap_err().to_string().contains("declared by config"));
+    bus.close().await;
+    let bus = Ensue::open(&store).await.unwrap();
+    bus.declare_schedules(vec![declared("a")]).await.unwrap();
+    assert!(bus.find_schedule(&name("b")).await.unwrap().is_none());
+    let after = bus.find_schedule(&name("a")).await.unwrap().unwrap();
+    assert_eq!((after.kept.watermark, after.kept.version), (before.kept.watermark, before.kept.version));
+    bus.close().await;
+}
+
 /// Of a collection's tasks at most one is live, whichever schedule sends it.
 #[tokio::test]
 async fn a_schedule_of_ones_own_sends_no_second_task_of_a_collection() {
@@ -315,6 +339,90 @@ async fn a_schedule_of_ones_own_sends_no_second_task_of_a_collection() {
     let task = bus.run_task("s", "c").await.unwrap();
     let run = bus.run_schedule(&name("mine")).await.unwrap();
     assert!(matches!(run.outcome, RunOutcome::Overlapped(job) if task.id.ends_with(&job.to_string())), "{run:?}");
+}
+
+/// A task is one of its collection's also where nobody knows the collection: one is live, however it is sent.
+#[tokio::test]
+async fn who_does_not_know_a_collection_sends_no_second_task_of_it_either() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let target = || Target::Handler(name("task.s.c"));
+    for overlap in [Overlap::Queue, Overlap::Allow] {
+        let schedule = || Schedule { overlap: Some(overlap), ..every_minute("mine", target()) };
+        assert!(bus.schedule(schedule()).await.unwrap_err().to_string().contains("`overlap` is `skip`"));
+        // As an Ensue kept it that did not know better: it is fired as `skip`, and put anew it is refused.
+        let before = overlap.as_str();
+        let there = Schedule { name: name(before), ..schedule() };
+        let now = bus.store().now().await.unwrap();
+        let put = PutSchedule {
+            name: there.name.clone(),
+            definition: there.kept(),
+            managed_by: None,
+            over: None,
+            watermark: now,
+            due: None,
+        };
+        bus.store().put_schedule(put).await.unwrap().unwrap();
+        assert!(bus.schedule(there).await.unwrap_err().to_string().contains("`overlap` is `skip`"));
+    }
+    let first = bus.emit(Emit::to("task.s.c").unique_key("mine").object("o")).await.unwrap();
+    assert!(first.is_new && !bus.emit(Emit::to("task.s.c")).await.unwrap().is_new);
+    bus.schedule(every_minute("mine", target())).await.unwrap();
+    for schedule in ["mine", "queue", "allow"] {
+        let run = bus.run_schedule(&name(schedule)).await.unwrap();
+        assert_eq!(run.outcome, RunOutcome::Overlapped(first.id), "{schedule}");
+    }
+    let job = bus.job(first.id).await.unwrap().unwrap();
+    assert_eq!((job.unique_key.as_deref(), job.priority), (Some("schedule:s.c"), 100));
+    // Nobody else has such a key.
+    let code = async |_: Event, _: Context| Ok::<(), HandlerError>(());
+    let refused = [
+        bus.register("task.s.c", code),
+        bus.on("task.s").named("c").handle(code),
+        bus.on("task.s").named("c").pull(),
+        bus.define_pull(&name("task.s.c"), &ensue::PullHandler::on("a")).await.map(drop),
+    ];
+    for refused in refused {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("`task.s.c`") && refused.contains("collection"), "{refused}");
+    }
+    bus.on("task.s").named("c.mine").handle(code).unwrap();
+}
+
+/// A task has the priority of its collection, through whichever door it comes, unless it says another.
+#[tokio::test]
+async fn a_task_has_the_priority_of_its_collection_unless_told() {
+    let clock = ManualClock::at_noon();
+    let bus = memory_at(&clock).await.unwrap();
+    let code = async |_task: Event<Json>, _cx: Context| Ok::<(), HandlerError>(());
+    let options = CollectionOptions { priority: 7, ..CollectionOptions::default() };
+    let none = CollectionOptions { priority: 0, ..CollectionOptions::default() };
+    let collection = CollectionHandler::new("s", "c", options, code).unwrap();
+    let refused = bus.set_collections(vec![CollectionHandler::new("s", "c", none, code).unwrap()]).await.unwrap_err();
+    assert!(refused.to_string().contains("`priority`"), "{refused}");
+    bus.set_collections(vec![collection]).await.unwrap();
+    let sends = async |_: Event, cx: Context| {
+        cx.emit(Emit::to("task.s.c"))?;
+        Ok::<(), HandlerError>(())
+    };
+    bus.register("sends", sends).unwrap();
+    let running = bus.start().await.unwrap();
+    bus.schedule(every_minute("mine", Target::Handler(name("task.s.c")))).await.unwrap();
+    let told = Schedule { priority: 9, ..every_minute("told", Target::Handler(name("task.s.c"))) };
+    bus.schedule(told).await.unwrap();
+    bus.emit(Emit::to("task.s.c")).await.unwrap();
+    bus.drain().await.unwrap();
+    bus.emit(Emit::to("sends")).await.unwrap();
+    bus.drain().await.unwrap();
+    for schedule in ["mine", "told"] {
+        bus.run_schedule(&name(schedule)).await.unwrap();
+        bus.drain().await.unwrap();
+    }
+    let query = JobQuery { handler: Some(name("task.s.c")), ..JobQuery::default() };
+    let mut priorities: Vec<u64> = bus.jobs(query, 10).await.unwrap().jobs.iter().map(|job| job.priority).collect();
+    priorities.sort_unstable();
+    assert_eq!(priorities, [7, 7, 7, 9]);
+    running.shutdown(LONG).await.unwrap();
 }
 
 /// What is due is part of all that there is to do.

@@ -9,7 +9,7 @@ use ensue::jobs::{
 };
 use ensue::positions::Member;
 use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Rules, Scope};
-use ensue::schedules::{Declared, Fired, Firing, Kept, PutSchedule, Run, Schedules};
+use ensue::schedules::{Declared, Declarer, Fired, Firing, Kept, PutSchedule, Run, Schedules};
 use ensue::tasks::TaskQuery;
 use ensue::{GroupName, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -150,6 +150,9 @@ impl Schedules for Moody {
         lease: SignedDuration,
     ) -> Result<Declared, StoreError> {
         self.store().await?.declare_schedules(process, names, lease).await
+    }
+    async fn declarers(&self, name: Option<&GroupName>) -> Result<Vec<Declarer>, StoreError> {
+        self.store().await?.declarers(name).await
     }
     async fn undeclare_schedules(&self, process: Uuid) -> Result<(), StoreError> {
         self.store().await?.undeclare_schedules(process).await

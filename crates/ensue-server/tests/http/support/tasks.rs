@@ -39,7 +39,7 @@ impl Tasks {
         rustls::crypto::ring::default_provider().install_default().ok();
         let guard = Guard::new([], true);
         let section = ConfigFile::parse("test.yaml", text).unwrap().sources.unwrap();
-        let configs = sources::check(section, Path::new("test.yaml"), &guard, &[]).unwrap();
+        let configs = sources::check(section, Path::new("test.yaml"), &guard).unwrap();
         let executors = Executors::new(guard, Duration::from_secs(30));
         bus.set_collections(executors.collections(&configs).unwrap()).await.unwrap();
         let running = Some(bus.start().await.unwrap());
@@ -111,6 +111,15 @@ impl Tasks {
         let answer = self.server.get(&format!("/tasks?source=s&{query}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Who works for a task says how much is done; it is shown.
+    pub async fn says_how_far(&self, id: &str, claim: &str, done: u64) {
+        let target = format!("/v1/jobs/{}/progress", job_of_task(id).unwrap());
+        let body = json!({ "claim": claim, "done": done }).to_string();
+        let answer = self.server.request("POST", &target, &["Content-Type: application/json"], body.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(self.show(id).await["progress"]["done"], done);
     }
 
     pub fn write(&self, name: &str) {
@@ -362,5 +371,17 @@ pub async fn a_task_whose_worker_vanishes_is_found(bus: Ensue) {
     assert_eq!(tasks.lines(&twice, "").await.len(), 1);
     let state = store.job(job_of_task(&twice).unwrap()).await.unwrap().unwrap().state;
     assert!(matches!(state, JobState::Retrying | JobState::Available), "{state:?}");
+    tasks.stop().await;
+}
+
+/// A task that waits for its next attempt has said something: its last line says that there is none.
+pub async fn a_task_that_is_called_off_between_two_attempts_says_so(bus: Ensue) {
+    let tasks = Tasks::start(bus, HttpOptions::default(), &[("c", "exit 1", "retry: { delays: [1h] }")]).await;
+    let (id, _) = tasks.run("c").await;
+    tasks.until_it(&id, |task| task["status"] == "SCHEDULED" && task["error"].is_string()).await;
+    assert_eq!(tasks.post(&format!("/tasks/{id}/cancel")).await.status, 200);
+    tasks.until(&id, "CANCELED").await;
+    let lines = tasks.lines(&id, "").await;
+    assert_eq!(lines.last().map(String::as_str), Some("info it was called off"), "{lines:?}");
     tasks.stop().await;
 }

@@ -24,12 +24,13 @@ impl TasksSql {
         let sql = |template: &str| schema.fill(template);
         Self {
             tasks: sql(include_str!("../sql/tasks.sql")),
-            // The row is locked: nobody takes the job over while it is written.
+            // The row is locked: nobody takes the job over while it is written. What was said later stays, and is answered all the same.
             report: sql("INSERT INTO {schema}.job_progress AS p (number, done, total, unit, at) \
                  SELECT j.number, $4, $5, $6, $7 FROM {schema}.jobs j WHERE j.number = $1 AND j.stamp = $2 AND j.fence = $3 \
                  AND coalesce(j.state, '') = 'running' FOR SHARE OF j \
-                 ON CONFLICT (number) DO UPDATE SET done = excluded.done, total = excluded.total, unit = excluded.unit, \
-                 at = excluded.at RETURNING p.number"),
+                 ON CONFLICT (number) DO UPDATE SET (done, total, unit, at) = (SELECT n.done, n.total, n.unit, n.at FROM (VALUES \
+                 (1, excluded.done, excluded.total, excluded.unit, excluded.at), (0, p.done, p.total, p.unit, p.at)) \
+                 n(is_new, done, total, unit, at) ORDER BY n.at DESC, n.is_new DESC LIMIT 1) RETURNING p.number"),
             progress: sql("SELECT p.done, p.total, p.unit, p.at \
                  FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY k(number, stamp, n) \
                  LEFT JOIN {schema}.jobs j ON j.number = k.number AND j.stamp = k.stamp \

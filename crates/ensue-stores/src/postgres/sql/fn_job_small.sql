@@ -15,6 +15,15 @@ BEGIN
 END
 $body$;
 
+-- Are the jobs of this handler the tasks of a collection? As `tasks::Collection::of_handler`: letters are told by what they are not, as a
+-- database of the locale C knows few of them.
+CREATE OR REPLACE FUNCTION {schema}.is_task(p_handler text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $body$
+    SELECT p_handler ~ '^task\.[^.:/@+~=$]+\.[^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= {name_bytes_max}
+        AND octet_length(split_part(p_handler, '.', 3)) <= {name_bytes_max}
+$body$;
+
 -- The newest errors with one more.
 CREATE OR REPLACE FUNCTION {schema}.job_kept(p_all anyarray, p_one anyelement) RETURNS anyarray
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

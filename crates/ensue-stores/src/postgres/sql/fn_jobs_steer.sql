@@ -70,6 +70,10 @@ BEGIN
                     error_texts = CASE WHEN v_to = 'dead' THEN {schema}.job_kept(j.error_texts, 'skipped'::text)
                         ELSE j.error_texts END
                 WHERE j.number = v_job.number;
+                IF v_to = 'cancelled' AND v_job.started_at IS NOT NULL AND {schema}.is_task(v_job.handler) THEN
+                    -- As `tasks::called_off_line`.
+                    PERFORM {schema}.jobs_say(ARRAY[v_job.number], ARRAY[v_job.attempts], ARRAY[v_now], ARRAY['info'], ARRAY['{called_off}']);
+                END IF;
         END CASE;
         IF o_what = 'done' AND v_job.object IS NOT NULL THEN
             v_ready := v_ready || {schema}.jobs_go_on(

@@ -21,9 +21,10 @@ BEGIN
     PERFORM {schema}.check_dotted('handler', p_handler);
     PERFORM {schema}.check_plain('object', p_object, {object_bytes_max});
     PERFORM {schema}.check_plain('unique_key', p_key, {unique_key_bytes_max});
-    IF p_handler ~ '^task\.[[:alnum:]_-]+\.[[:alnum:]_-]+$' THEN
-        -- Of a collection at most one task is live, whoever sends it.
+    IF {schema}.is_task(p_handler) THEN
+        -- As `tasks::as_task`: of a collection at most one task is live, whoever sends it.
         p_key := 'schedule:' || substr(p_handler, 6);
+        p_priority := CASE WHEN p_priority = 0 THEN {task_priority} ELSE p_priority END;
     END IF;
     v_settings := {schema}.handler_settings(p_handler);
     v_retry := v_settings -> 'retry';

@@ -221,7 +221,7 @@ pub(super) fn say_under(changing: &mut Changing<'_>, held: Held, lines: &[JobLin
     })
 }
 
-fn say(connection: &Connection, number: JobNumber, lines: &[JobLine]) -> rusqlite::Result<()> {
+pub(super) fn say(connection: &Connection, number: JobNumber, lines: &[JobLine]) -> rusqlite::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }

@@ -3,10 +3,11 @@
 use super::super::groups::place;
 use super::super::writer::Changing;
 use super::row::job;
-use super::settle::errors_with;
+use super::settle::{errors_with, say};
 use super::{lane, time};
 use ensue_core::jobs::lifecycle::{self, Arrow};
 use ensue_core::jobs::{Job, JobError, JobId, JobState, Steer, Steered};
+use ensue_core::tasks::called_off_line;
 use ensue_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -87,6 +88,9 @@ fn finish(connection: &Connection, job: &Job, state: JobState, now: Timestamp) -
             "UPDATE ensue_jobs SET state = ?2, turn = NULL, finished_at = ?3, errors = ?4 WHERE number = ?1",
         )?
         .execute(params![place(job.id.number()), state.as_str(), now.as_microsecond(), errors])?;
+    if state == JobState::Cancelled {
+        say(connection, job.id.number(), called_off_line(job, now).as_slice())?;
+    }
     lane::turn_lane_of(connection, job, now)?;
     Ok(None)
 }

@@ -87,7 +87,9 @@ pub(super) fn report(changing: &mut Changing<'_>, held: Held, progress: &Progres
         }
         connection
             .prepare_cached(
-                "INSERT OR REPLACE INTO ensue_job_progress (number, done, total, unit, at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO ensue_job_progress AS p (number, done, total, unit, at) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (number) DO UPDATE SET done = excluded.done, total = excluded.total, unit = excluded.unit,
+                 at = excluded.at WHERE excluded.at >= p.at",
             )?
             .execute(params![
                 place(held.id.number()),
