@@ -114,6 +114,7 @@ impl<'a> LaneShape<'a> {
             error: job.errors.last().map(|last| last.error.as_str()),
             since: lane.since(),
             asked: ask.map(Ask::as_str),
+            redriven: job.redriven,
         }
     }
 }

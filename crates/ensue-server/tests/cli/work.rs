@@ -41,8 +41,9 @@ fn workers_that_drain_at_once_leave_nothing() {
             let mut command = ensue(path, &["work", "--store", &url, "--drain"]);
             command.stdout(Stdio::piped()).spawn().unwrap()
         };
-        let both = [start(), start()];
-        both.map(|mut child| assert!(child.wait().unwrap().success()));
+        for mut worker in [start(), start()] {
+            assert!(worker.wait().unwrap().success());
+        }
         assert_eq!(done(path), (1..=6 * round).collect::<Vec<u64>>());
     }
 }
