@@ -5,8 +5,8 @@
 //! finds its schedules where they were, whoever else runs meanwhile; what a process takes out of its list goes at once. On an engine of
 //! one process nobody else runs: there what it does not declare when it starts goes at once, too.
 //!
-//! Of two that declare one name differently the one that came last has its way, and both tell of it. When nobody else who lives declares it any
-//! more, it becomes again what is declared here.
+//! Of two that declare one name differently the one that came last has its way, and both tell of it. When that one is gone, it becomes again
+//! what is declared here.
 
 use super::{Declarer, Kept, Schedule};
 use crate::Ensue;
@@ -18,13 +18,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How long a schedule is known to be declared, unless it is said again; for as long again nobody removes it.
 const LEASE: SignedDuration = SignedDuration::from_secs(120);
 /// How often that is said.
 const SAY_EVERY: Duration = Duration::from_secs(30);
-/// Every how many times is looked whether somebody else has declared it differently.
-const COMPARE_EVERY: u32 = 4;
+/// Every how many times is looked whether somebody else has declared it differently: more often than who did is known to live.
+const COMPARE_EVERY: u32 = 3;
 /// How many schedules are read at once.
 const PAGE: usize = 500;
 /// How often a process looks that declares nothing.
@@ -35,8 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(300);
 pub(crate) struct Declaring {
     /// Those that could not be made yet.
     unmade: HashSet<GroupName>,
-    /// Those that are what somebody else declares, by the version of which that was told.
-    told: HashMap<GroupName, u64>,
+    /// Those that are what somebody else declares: the version of which that was told, and who declared it then.
+    told: HashMap<GroupName, (u64, HashSet<Uuid>)>,
     /// How often it was said.
     times: u32,
 }
@@ -165,22 +166,29 @@ async fn say(bus: &Ensue) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Finds schedules that are not what is declared here: they are told, or made again if nobody else declares them.
+/// Finds schedules that are not what is declared here: they are told, and made again when one who declared them then is gone. Whose form it is
+/// nobody knows; if it was that of another, that one tells of it now.
 async fn compare(bus: &Ensue, declared: &[Schedule], declaring: &mut Declaring) -> Result<(), StoreError> {
     if bus.store().handler_slots() == 1 {
         return Ok(());
     }
     let here: HashMap<&GroupName, &Schedule> = declared.iter().map(|one| (&one.name, one)).collect();
     for kept in kept_otherwise(bus, &here).await? {
-        if !bus.declared_elsewhere(&kept.name).await?.is_empty() {
-            if declaring.told.insert(kept.name.clone(), kept.version) != Some(kept.version) {
+        let elsewhere = bus.declared_elsewhere(&kept.name).await?;
+        let live: HashSet<Uuid> = elsewhere.iter().map(|one| one.process).collect();
+        let told = declaring.told.get(&kept.name).filter(|(version, _)| *version == kept.version);
+        match told {
+            Some((_, then)) if then.is_subset(&live) => {}
+            None if !live.is_empty() => {
                 tracing::warn!(schedule = %kept.name, "another process declares this schedule differently, and it is as that one declares it: let them say the same");
+                declaring.told.insert(kept.name, (kept.version, live));
             }
-            continue;
+            Some(_) | None => {
+                tracing::info!(schedule = %kept.name, "who declared this schedule differently is gone: it is made as this process declares it");
+                declaring.told.remove(&kept.name);
+                declaring.unmade.insert(kept.name);
+            }
         }
-        tracing::info!(schedule = %kept.name, "nobody else declares this schedule any more: it is made as this process declares it");
-        declaring.told.remove(&kept.name);
-        declaring.unmade.insert(kept.name);
     }
     Ok(())
 }
@@ -205,7 +213,6 @@ mod tests {
     use crate::schedules::{PutSchedule, Target, Timing};
     use ensue_conformance::postgres::fresh_schema;
     use ensue_core::Topic;
-    use uuid::Uuid;
 
     fn named(schedule: &str, mins: i64) -> Schedule {
         let timing = Timing::every(SignedDuration::from_mins(mins), None).unwrap();
@@ -221,8 +228,10 @@ mod tests {
         let bus = Ensue::open(&url).await.unwrap();
         let (here, there) = (named("a", 5), named("a", 7));
         assert!(bus.declare_schedules(vec![here.clone()]).await.unwrap().is_empty());
-        let other = Uuid::from_u128(7);
-        bus.store().declare_schedules(other, std::slice::from_ref(&here.name), LEASE).await.unwrap();
+        let (other, third) = (Uuid::from_u128(7), Uuid::from_u128(8));
+        for process in [other, third] {
+            bus.store().declare_schedules(process, std::slice::from_ref(&here.name), LEASE).await.unwrap();
+        }
         let before = bus.store().schedule(&here.name).await.unwrap().unwrap();
         let put = PutSchedule {
             name: there.name.clone(),
@@ -239,6 +248,7 @@ mod tests {
             assert_eq!(definition().await, there.kept());
         }
         assert_eq!(bus.inner().schedules.declaring.lock().await.told.len(), 1, "it is told");
+        // Whoever else declares it: it may declare the same as this process does.
         bus.store().undeclare_schedules(other).await.unwrap();
         for _ in 0..COMPARE_EVERY {
             say(&bus).await.unwrap();
