@@ -31,7 +31,10 @@ async fn a_job_that_cannot_be_is_refused_with_its_field() {
         (with("attempts_max", json!(0)), "`attempts_max` is 0"),
         (with("attempts_max", json!(-1)), "`attempts_max` must be"),
         (with("attempts_max", json!(99_999_999_999_u64)), "`attempts_max` is 99999999999; choose 1 to 1000000"),
-        (with("not_before", json!("9999-12-31T00:00:00Z")), "`not_before` is not a time; write it as RFC 3339, from the year 1 to 9999-12-30"),
+        (
+            with("not_before", json!("9999-12-31T00:00:00Z")),
+            "`not_before` is not a time; write it as RFC 3339, from the year 1 to 9999-12-30",
+        ),
         (with("not_before", json!("soon")), "`not_before` is not a time"),
         (with("unique_key", json!("")), "`unique_key` is empty"),
         (with("unique_key", json!("k".repeat(513))), "`unique_key` has 513 bytes"),
