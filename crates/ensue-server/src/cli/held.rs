@@ -38,7 +38,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ensue object retry order:1                                 # run the event or job it stands at again
+  ensue object retry order:1                                 # what it stands at runs again
   ensue object skip order:1 --handler order.paid.invoice     # give that one up and go on
 
 A job is there to be claimed at once. Of events, whoever runs the handler does it as soon as it hears of it; with --store and nobody running it, the

@@ -343,6 +343,24 @@ mod tests {
         })
     }
 
+    /// H27: an object with much to do has its turn, and then the others have theirs.
+    #[test]
+    fn a_busy_object_goes_behind_the_others_after_each_of_its_events() {
+        let (mut lanes, now) = (Lanes::default(), Timestamp::UNIX_EPOCH);
+        let key = |object: &str| LaneKey::Object(ObjectKey::stored(object));
+        for (object, seq) in [("hot", 1), ("hot", 2), ("hot", 3), ("a", 4), ("b", 5)] {
+            lanes.arrive(key(object), event(seq));
+        }
+        let mut turns = Vec::new();
+        while let Some(next) = lanes.next_ready() {
+            if let Step::Run { event, .. } = lanes.step(&next, now) {
+                turns.push(event.seq);
+                lanes.pass(&next, event.seq);
+            }
+        }
+        assert_eq!(turns, [1, 4, 5, 2, 3]);
+    }
+
     /// What waits for a rule takes nobody's room: it is read again when its lane goes on.
     #[test]
     fn what_was_read_for_a_lane_that_has_to_wait_is_let_go_and_read_again() {

@@ -298,4 +298,28 @@ mod tests {
         assert!(matches!(router.take(&mailbox), Mail::Closed(events, 2) if events.len() == 1));
         assert!(!router.open(&mailbox, 3), "nobody would put anything into it");
     }
+
+    /// H27: who does not take its mail reads the log by itself later, and the others get theirs.
+    #[tokio::test]
+    async fn a_mailbox_that_is_full_holds_up_nobody() {
+        let bus = Ensue::memory().await.unwrap();
+        bus.on("a").named("stuck").pull().unwrap();
+        bus.on("a").named("quick").pull().unwrap();
+        let router = Router::new(bus.inner().tail.clone()).unwrap();
+        let specs = bus.inner().handlers.bound();
+        let add = |n: usize| router.add(&specs[n], Uuid::from_u128(n as u128), Arc::default());
+        let (stuck, quick) = (add(0), add(1));
+        assert!(router.open(&stuck, 0) && router.open(&quick, 0));
+        bus.publish(NewEvent::new("a")).await.unwrap();
+        let one = bus.store().event(1).await.unwrap().unwrap();
+        let last = MAILBOX_EVENTS_MAX as Seq + 10;
+        for seq in 1..=last {
+            let events = [Arc::new(Event { seq, ..one.clone() })].into_iter().collect();
+            router.route(&Chunk { after: seq - 1, next: seq, events, setbacks: 0 });
+            let Mail::Events(events, to) = router.take(&quick) else { panic!("it was closed at {seq}") };
+            assert_eq!((events.iter().map(|event| event.seq).collect::<Vec<_>>(), to), (vec![seq], seq));
+        }
+        let Mail::Closed(events, at) = router.take(&stuck) else { panic!("it has no end") };
+        assert_eq!((events.len(), at), (MAILBOX_EVENTS_MAX, MAILBOX_EVENTS_MAX as Seq));
+    }
 }
