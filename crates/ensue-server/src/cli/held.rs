@@ -42,7 +42,8 @@ Examples:
   ensue object skip order:1 --handler order.paid.invoice     # give that one up and go on
 
 A job is there to be claimed at once. Of events, whoever runs the handler does it as soon as it
-hears of it; with --store and nobody running it, the next one who does. Exit code 0: it is asked; 1: nothing of it is held, or several handlers are.")]
+hears of it; with --store and nobody running it, the next one who does.
+Exit code 0: it is asked; 1: nothing of it is held, or several handlers are.")]
 pub struct ObjectAskArgs {
     /// The object, such as order:1
     object: String,
