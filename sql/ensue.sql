@@ -1,4 +1,4 @@
--- Ensue, version 14 of its schema, in the schema "ensue".
+-- Ensue, version 15 of its schema, in the schema "ensue".
 -- Run it in one transaction: psql -1 -v ON_ERROR_STOP=1 -f FILE
 
 -- The schema, unless somebody with more rights has made it for us, and the table of its version.
@@ -768,6 +768,15 @@ CREATE INDEX jobs_over ON "ensue".jobs (finished_at, number)
     WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead';
 CREATE INDEX jobs_dead ON "ensue".jobs (finished_at, number, turn) WHERE state = 'dead';
 
+-- Many events that were published with one call, without keys and delays, are one row of the outbox: `events` has them as they were sent, `count` says how
+-- many they are, and each has the id of the row with its place in the call, from 1, in the last digits. To write and delete a row for each of 1,000 would take the
+-- publisher and the move twice as long. It is kept as it is, out of line: to compress it would take longer than to write it.
+ALTER TABLE "ensue".outbox ALTER COLUMN topic DROP NOT NULL, ALTER COLUMN payload DROP NOT NULL,
+    ADD COLUMN count int, ADD COLUMN events jsonb,
+    ADD CHECK ((events IS NULL) = (topic IS NOT NULL) AND (events IS NULL) = (payload IS NOT NULL)),
+    SET (toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 10000, toast.autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE "ensue".outbox ALTER COLUMN events SET STORAGE EXTERNAL;
+
 -- Who may write the log now: one transaction at a time, until it has committed.
 -- The key is made from the schema's name, so that two logs in one database do not wait for each other. `append` takes
 -- the same lock itself, which spares it a call.
@@ -819,8 +828,10 @@ $body$;
 
 -- The id of an event, from what is stored of it: `p_part` with the time put before it, or `p_part` itself where it is
 -- whole already, which its version tells. The same as `id_parts::whole`.
+--
+-- STABLE, because `extract` is: a function that says more of itself than what it calls is not inlined, and is planned anew in every transaction.
 CREATE OR REPLACE FUNCTION "ensue".event_id(p_part uuid, p_recorded_at timestamptz) RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE
 AS $body$
     SELECT CASE WHEN substr(p_part::text, 15, 1) <> '0' THEN p_part
         ELSE (right(lpad(to_hex(trunc(extract(epoch FROM p_recorded_at) * 1000)::bigint), 12, '0'), 12)
@@ -844,7 +855,7 @@ $body$;
 
 -- The smallest id of the first millisecond after this time: ids are compared with it, which is cheaper than to read the time of each.
 CREATE OR REPLACE FUNCTION "ensue".first_id_after(p_at timestamptz) RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE
 AS $body$
     SELECT (lpad(to_hex(trunc(extract(epoch FROM p_at) * 1000)::bigint + 1), 12, '0') || repeat('0', 20))::uuid
 $body$;
@@ -878,7 +889,12 @@ $body$;
 -- 0.2). The memory is a setting of the session: it goes back with the transaction if this one fails, and a session without it looks at everything.
 -- Whoever sets it to something else fools this session alone: others move what it leaves.
 --
--- No more than p_limit events and p_bytes_max bytes at once, but always one event; o_more says that some are left.
+-- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left.
+--
+-- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; a row of many events
+-- (outbox_batches_tables.sql) has neither, and is opened there. Else it is looked up what is known of each; rows of many events wait for the next turn then.
+-- Of 1,000 events with one row for all, half of them with an object, the server computes for 10 ms, of which an INSERT of the same rows is half; with a row for
+-- each 15 ms.
 --
 -- Under a key that the log knows by now, published meanwhile by somebody who was not in a transaction: the same event is not
 -- appended again, another one is, without its key, because who sent it was told that it is published.
@@ -900,7 +916,8 @@ DECLARE
     v_tail bigint;
     v_recorded_at timestamptz;
     v_trimmed_to bigint;
-    v_taken bigint;
+    v_places tid[];
+    v_are_plain boolean;
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
@@ -916,72 +933,107 @@ BEGIN
     v_ids_from := "ensue".first_id_after(v_recorded_at - interval '1 seconds');
     v_ids_to := "ensue".first_id_after(v_recorded_at);
 
-    WITH candidates AS (
-        SELECT c.place, row_number() OVER so_far AS nth, sum(c.bytes) OVER so_far AS bytes
+    SELECT array_agg(f.place) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false)
+    INTO v_places, v_are_plain, o_more
+    FROM (
+        SELECT c.place, c.is_plain, row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max
+            AND NOT (bool_or(c.are_many) OVER so_far AND bool_or(NOT c.is_plain) OVER so_far)) AS is_taken
         FROM (
-            SELECT n.place, n.number, n.bytes FROM (
-                SELECT o.ctid AS place, o.number, pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0) AS bytes
+            SELECT n.* FROM (
+                SELECT o.ctid AS place, o.number, coalesce(o.count, 1) AS count, o.events IS NOT NULL AS are_many,
+                    o.key IS NULL AND o.not_before IS NULL AS is_plain,
+                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes
                 FROM "ensue".outbox o WHERE o.xid >= v_from
                 UNION ALL
-                SELECT o.ctid, o.number, pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)
+                SELECT o.ctid, o.number, coalesce(o.count, 1), o.events IS NOT NULL,
+                    o.key IS NULL AND o.not_before IS NULL,
+                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0))
                 FROM "ensue".outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
             ) n ORDER BY n.number LIMIT p_limit + 1
         ) c
         WINDOW so_far AS (ORDER BY c.number ROWS UNBOUNDED PRECEDING)
-    ), taken AS (
-        DELETE FROM "ensue".outbox o WHERE o.ctid = ANY (ARRAY(
-            SELECT c.place FROM candidates c WHERE c.nth = 1 OR (c.nth <= p_limit AND c.bytes <= p_bytes_max)))
-        RETURNING o.*
-    ), looked_up AS (
-        SELECT t.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = t.fingerprint AS is_same
-        FROM taken t LEFT JOIN LATERAL (
-            SELECT known.* FROM "ensue".keys known
-            WHERE known.key = t.key AND known.recorded_at > v_recorded_at - interval '86400 seconds' LIMIT 1
-        ) k ON true
-    ), sorted AS (
-        SELECT l.*, NOT coalesce(l.is_same, false) AS is_new,
-            NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= v_recorded_at) AS is_logged
-        FROM looked_up l
-    ), numbered AS MATERIALIZED (
-        SELECT s.*, CASE WHEN s.is_logged THEN
-            v_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
-        FROM sorted s
-    ), chained AS MATERIALIZED (
-        SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
-            lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
-            (SELECT e.seq FROM "ensue".events e
-             WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
-                AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
-        FROM numbered n WHERE n.is_logged
-    ), logged AS (
-        INSERT INTO "ensue".events
-            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
-        SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
-        FROM chained c ORDER BY c.seq
-    ), delayed AS (
-        INSERT INTO "ensue".delayed
-            (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
-        SELECT n.not_before, n.occurred_at, n.id, n.to_subscription, n.topic, n.object, n.payload, n.metadata,
-            CASE WHEN NOT n.is_known THEN n.key END
-        FROM numbered n WHERE n.is_new AND NOT n.is_logged ORDER BY n.number
-    ), found_by_id AS (
-        INSERT INTO "ensue".delayed (seq, not_before, occurred_at, id)
-        SELECT coalesce(n.seq, n.known_at), v_recorded_at, n.occurred_at, n.id
-        FROM numbered n
-        WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
-            n.id < v_ids_from OR n.id >= v_ids_to)
-    ), keyed AS (
-        INSERT INTO "ensue".keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
-        SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, v_recorded_at
-        FROM numbered n LEFT JOIN chained c ON c.number = n.number
-        WHERE n.key IS NOT NULL AND NOT n.is_known
-        ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
-            seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
-    )
-    SELECT count(*) FILTER (WHERE n.is_logged), count(*), (SELECT count(*) FROM candidates)
-    INTO o_count, v_taken, v_tail
-    FROM numbered n;
-    o_more := v_tail > v_taken;
+    ) f;
+
+    IF v_are_plain THEN
+        WITH taken AS (
+            DELETE FROM "ensue".outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
+        ), opened AS (
+            SELECT t.number, 0::bigint AS nth, t.occurred_at, t.id, t.to_subscription, t.topic, t.object, t.payload, t.metadata
+            FROM taken t WHERE t.events IS NULL
+            UNION ALL
+            SELECT t.number, e.nth, t.occurred_at, (left(t.id::text, 31) || lpad(to_hex(e.nth), 5, '0'))::uuid, (e.value ->> 'to')::uuid,
+                e.value ->> 'topic', e.value ->> 'object', coalesce(e.value -> 'payload', '{}'), nullif(nullif(e.value -> 'metadata', 'null'), '{}')
+            FROM taken t CROSS JOIN LATERAL jsonb_array_elements(t.events) WITH ORDINALITY e(value, nth) WHERE t.events IS NOT NULL
+        ), numbered AS (
+            SELECT o.*, v_tail + row_number() OVER (ORDER BY o.number, o.nth) AS seq FROM opened o
+        ), chained AS MATERIALIZED (
+            SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
+                lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
+                (SELECT e.seq FROM "ensue".events e
+                 WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
+                    AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
+            FROM numbered n
+        ), logged AS (
+            INSERT INTO "ensue".events
+                (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
+            SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
+            FROM chained c ORDER BY c.seq
+        ), found_by_id AS (
+            INSERT INTO "ensue".delayed (seq, not_before, occurred_at, id)
+            SELECT c.seq, v_recorded_at, c.occurred_at, c.id FROM chained c WHERE c.id < v_ids_from OR c.id >= v_ids_to
+        )
+        SELECT count(*) INTO o_count FROM chained c;
+    ELSE
+        WITH taken AS (
+            DELETE FROM "ensue".outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
+        ), looked_up AS (
+            SELECT t.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = t.fingerprint AS is_same
+            FROM taken t LEFT JOIN LATERAL (
+                SELECT known.* FROM "ensue".keys known
+                WHERE known.key = t.key AND known.recorded_at > v_recorded_at - interval '86400 seconds' LIMIT 1
+            ) k ON true
+        ), sorted AS (
+            SELECT l.*, NOT coalesce(l.is_same, false) AS is_new,
+                NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= v_recorded_at) AS is_logged
+            FROM looked_up l
+        ), numbered AS MATERIALIZED (
+            SELECT s.*, CASE WHEN s.is_logged THEN
+                v_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
+            FROM sorted s
+        ), chained AS MATERIALIZED (
+            SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
+                lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
+                (SELECT e.seq FROM "ensue".events e
+                 WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
+                    AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
+            FROM numbered n WHERE n.is_logged
+        ), logged AS (
+            INSERT INTO "ensue".events
+                (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
+            SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
+            FROM chained c ORDER BY c.seq
+        ), delayed AS (
+            INSERT INTO "ensue".delayed
+                (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
+            SELECT n.not_before, n.occurred_at, n.id, n.to_subscription, n.topic, n.object, n.payload, n.metadata,
+                CASE WHEN NOT n.is_known THEN n.key END
+            FROM numbered n WHERE n.is_new AND NOT n.is_logged ORDER BY n.number
+        ), found_by_id AS (
+            INSERT INTO "ensue".delayed (seq, not_before, occurred_at, id)
+            SELECT coalesce(n.seq, n.known_at), v_recorded_at, n.occurred_at, n.id
+            FROM numbered n
+            WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
+                n.id < v_ids_from OR n.id >= v_ids_to)
+        ), keyed AS (
+            INSERT INTO "ensue".keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
+            SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, v_recorded_at
+            FROM numbered n LEFT JOIN chained c ON c.number = n.number
+            WHERE n.key IS NOT NULL AND NOT n.is_known
+            ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
+                seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
+        )
+        SELECT count(*) FILTER (WHERE n.is_logged) INTO o_count FROM numbered n;
+    END IF;
     IF NOT o_more THEN
         PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
     END IF;
@@ -4107,6 +4159,9 @@ END
 $body$;
 
 -- What is given to the functions that anybody calls from SQL is checked as over HTTP. Each of these raises an error that names the field, or does nothing.
+--
+-- Those in SQL are to be inlined: none says more of itself (IMMUTABLE) than what it calls (`format` is STABLE), else it is planned anew in every
+-- transaction, which took a publish twice as long.
 
 -- Raises this fault; if there is none it does nothing.
 CREATE OR REPLACE FUNCTION "ensue".refuse(p_fault text) RETURNS void LANGUAGE plpgsql VOLATILE
@@ -4149,7 +4204,7 @@ AS $body$
 $body$;
 
 -- What is wrong with a text that is to be bounded and to have no control characters; nothing with null, which is none.
-CREATE OR REPLACE FUNCTION "ensue".plain_fault(p_text text, p_bytes_max int) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION "ensue".plain_fault(p_text text, p_bytes_max int) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE
         WHEN p_text = '' THEN 'is empty; leave it out instead'
@@ -4195,7 +4250,7 @@ END
 $body$;
 
 -- A time as it is written in events.
-CREATE OR REPLACE FUNCTION "ensue".time_text(p_at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION "ensue".time_text(p_at timestamptz) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT rtrim(rtrim(to_char(p_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
 $body$;
@@ -4322,7 +4377,9 @@ BEGIN
             v_fault := format('payload has %s bytes together with metadata; at most 1048576 are allowed: store the content elsewhere and send a reference', v_bytes);
         END IF;
     END IF;
-    PERFORM "ensue".refuse(v_fault);
+    IF v_fault IS NOT NULL THEN
+        PERFORM "ensue".refuse(v_fault);
+    END IF;
 END
 $body$;
 
@@ -4417,26 +4474,75 @@ BEGIN
 END
 $body$;
 
--- Many events in one statement: an array of objects with the fields of POST /v1/events. Answers their ids, in their order.
+-- Many events in one statement: an array of objects with the fields of POST /v1/events. Answers their ids, in their order: they differ in a counter at
+-- the end.
 --
--- Without keys all are checked and written at once. Each topic is checked once, and the rest by what needs no call for each row; only if something
--- is not plainly right is every event checked by itself, to say what is wrong. Their ids differ in a counter at the end.
+-- If all are plainly right, and none has a key, a delay or a time of its own, they are one row of the outbox (outbox_batches_tables.sql): the publisher computes 5 ms
+-- for 1,000 of them, and 10 with a row for each. A time is excepted because what a text means as a time is a matter of the publisher's session.
 CREATE OR REPLACE FUNCTION "ensue".publish_many(events jsonb) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
     v_id_start text := left("ensue".new_id()::text, 31);
-    v_strange jsonb;
-    v_event record;
-    v_id uuid;
+    v_count int;
+    v_part jsonb;
+    v_are_plain boolean;
+    v_topics text[];
 BEGIN
     IF jsonb_typeof(publish_many.events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'events must be a JSON array of objects, such as [{"topic":"order.paid","payload":{}}]'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT e.value INTO v_strange FROM jsonb_array_elements(publish_many.events) e(value)
+    v_count := jsonb_array_length(publish_many.events);
+    IF v_count > 1000 THEN
+        FOR v_part IN
+            SELECT jsonb_agg(e.value ORDER BY e.n) FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n)
+            GROUP BY (e.n - 1) / 1000 ORDER BY (e.n - 1) / 1000
+        LOOP
+            RETURN QUERY SELECT * FROM "ensue".publish_many(v_part);
+        END LOOP;
+        RETURN;
+    ELSIF v_count > 0 THEN
+        SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
+                AND "ensue".plain_fault(s.object, 512) IS NULL
+                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= 262144
+                -- What is no uuid is refused now, and not when it is moved.
+                AND coalesce((s.value ->> 'to')::uuid IS NOT NULL, true) ELSE false END)
+                AND sum(pg_column_size(s.value)) <= 4194304,
+            array_agg(DISTINCT s.topic)
+        INTO v_are_plain, v_topics
+        FROM (
+            SELECT e.value, e.value ->> 'object' AS object, (e.value ->> 'topic') COLLATE "C" AS topic
+            FROM jsonb_array_elements(publish_many.events) e(value) OFFSET 0
+        ) s;
+        v_are_plain := v_are_plain AND NOT EXISTS (
+            SELECT 1 FROM unnest(v_topics) t(topic) WHERE "ensue".dotted_fault(t.topic, '') IS NOT NULL OR starts_with(t.topic, 'ensue'));
+    END IF;
+    IF v_are_plain THEN
+        INSERT INTO "ensue".outbox (occurred_at, id, count, events)
+        VALUES (clock_timestamp(), (v_id_start || '00000')::uuid, v_count, publish_many.events);
+        RETURN QUERY SELECT (v_id_start || lpad(to_hex(s.n), 5, '0'))::uuid FROM generate_series(1, v_count) s(n);
+    ELSIF v_count > 0 THEN
+        RETURN QUERY SELECT * FROM "ensue".publish_each(publish_many.events, v_id_start);
+    END IF;
+    IF v_count > 0 THEN
+        PERFORM "ensue".outbox_ring();
+    END IF;
+END
+$body$;
+
+-- The same with a row for each, which says what is wrong if something is. Without keys all are written at once.
+CREATE OR REPLACE FUNCTION "ensue".publish_each(p_events jsonb, p_id_start text) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
+SET jit = off
+AS $body$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_strange jsonb;
+    v_event record;
+    v_id uuid;
+BEGIN
+    SELECT e.value INTO v_strange FROM jsonb_array_elements(p_events) e(value)
     WHERE CASE WHEN jsonb_typeof(e.value) = 'object'
         THEN e.value - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[] <> '{}' ELSE true END
     LIMIT 1;
@@ -4449,27 +4555,18 @@ BEGIN
                 v_strange - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[]) f(name) LIMIT 1)
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF NOT jsonb_path_exists(publish_many.events, '$[*].key ? (@ != null)') THEN
+    IF NOT jsonb_path_exists(p_events, '$[*].key ? (@ != null)') THEN
         RETURN QUERY WITH sent AS MATERIALIZED (
             SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
                 nullif(e.value -> 'metadata', 'null') AS metadata, (e.value ->> 'occurred_at')::timestamptz AS occurred_at,
                 (e.value ->> 'not_before')::timestamptz AS not_before, (e.value ->> 'to')::uuid AS to_subscription,
-                CASE WHEN e.n < 1048576 THEN (v_id_start || lpad(to_hex(e.n), 5, '0'))::uuid ELSE "ensue".new_id() END AS id
-            FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n)
-        ), plain AS (
-            SELECT bool_and("ensue".plain_fault(s.object, 512) IS NULL
-                AND coalesce(jsonb_typeof(s.metadata) = 'object', true)
-                AND pg_column_size(s.payload) + coalesce(pg_column_size(s.metadata), 0) <= 262144
-                AND "ensue".time_fault(s.occurred_at) IS NULL AND "ensue".time_fault(s.not_before) IS NULL)
-                AND (SELECT bool_and("ensue".dotted_fault(t.topic, '') IS NULL AND NOT starts_with(t.topic, 'ensue'))
-                    FROM (SELECT DISTINCT s.topic FROM sent s) t) AS are_all
-            FROM sent s
+                (p_id_start || lpad(to_hex(e.n), 5, '0'))::uuid AS id
+            FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n)
         ), stored AS (
             INSERT INTO "ensue".outbox (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
             SELECT coalesce(s.occurred_at, v_now), s.not_before, s.id, s.to_subscription, s.topic, s.object, s.payload, nullif(s.metadata, '{}')
             FROM sent s
-            WHERE CASE WHEN (SELECT p.are_all FROM plain p) THEN true
-                ELSE "ensue".check_event(s.topic, s.payload, s.object, s.metadata, NULL, s.occurred_at, s.not_before) IS NOT NULL END
+            WHERE "ensue".check_event(s.topic, s.payload, s.object, s.metadata, NULL, s.occurred_at, s.not_before) IS NOT NULL
             RETURNING outbox.id
         )
         -- RETURNING keeps the order in which the rows were inserted, which is the order of the array.
@@ -4479,7 +4576,7 @@ BEGIN
             SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
                 nullif(e.value -> 'metadata', 'null') AS metadata, (e.value ->> 'occurred_at')::timestamptz AS occurred_at,
                 (e.value ->> 'not_before')::timestamptz AS not_before, (e.value ->> 'to')::uuid AS to_subscription, e.value ->> 'key' AS key
-            FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n) ORDER BY e.n
+            FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n) ORDER BY e.n
         LOOP
             PERFORM "ensue".check_event(v_event.topic, v_event.payload, v_event.object, v_event.metadata, v_event.key, v_event.occurred_at,
                 v_event.not_before);
@@ -4497,7 +4594,6 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    PERFORM "ensue".outbox_ring();
 END
 $body$;
 
@@ -6600,7 +6696,7 @@ END
 $body$;
 
 INSERT INTO "ensue".schema_version (version, compatible_from)
-SELECT n, 13 FROM generate_series(0 + 1, 14) n;
+SELECT n, 13 FROM generate_series(0 + 1, 15) n;
 
 -- The first partitions of the log.
 DO $body$ BEGIN PERFORM "ensue".ensure_partitions(1000000, 3000000); END $body$;

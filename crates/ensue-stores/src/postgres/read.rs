@@ -163,18 +163,31 @@ impl PostgresStore {
         rows.first().map(|row| event(row).map_err(|error| self.misread(error))).transpose()
     }
 
+    /// The event with this id, also if it was published in a transaction and waits in the outbox: moved into the log, it is found.
     pub(super) async fn find_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {
+        match self.look_for_event(id).await? {
+            None if self.move_what_waits().await? => self.look_for_event(id).await,
+            found => Ok(found),
+        }
+    }
+
+    async fn look_for_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {
         let waiting = self.server.query(&self.sql.pending_by_id, &[&id.0]).await?;
         if let Some(row) = waiting.first() {
             return Ok(Some(Found::Pending(pending(row).map_err(|error| self.misread(error))?)));
         }
-        let (from, to) = millisecond(id);
-        let row =
-            self.server.query_one(&self.sql.find_seq, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()]).await?;
-        match row.get::<_, Option<i64>>(0) {
+        match self.find_place(id).await? {
             None => Ok(None),
-            Some(seq) => Ok(self.read_event(seq as Seq).await?.map(Found::Logged)),
+            Some(seq) => Ok(self.read_event(seq).await?.map(Found::Logged)),
         }
+    }
+
+    /// Where in the log is it?
+    pub(super) async fn find_place(&self, id: EventId) -> Result<Option<Seq>, StoreError> {
+        let (from, to) = millisecond(id);
+        let params: [&(dyn ToSql + Sync); 5] = [&id.0, &id_parts::part(id), &from, &to, &self.hint()];
+        let row = self.server.query_one(&self.sql.find_seq, &params).await?;
+        Ok(row.get::<_, Option<i64>>(0).map(|seq| seq as Seq))
     }
 
     pub(super) async fn read_pending(&self, limit: usize) -> Result<Vec<Pending>, StoreError> {

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// How long after its id was made an event from the outbox may be recorded and still be found by the id alone.
 const ID_LAG: Duration = Duration::from_secs(1);
+/// How many events one row of the outbox has at most.
+const OUTBOX_ROW_EVENTS_MAX: usize = 1_000;
 /// How many events of the outbox an append takes along.
 const OUTBOX_FIRST_MAX: usize = 2_000;
 /// The code of the error that says that the outbox must be moved first.
@@ -37,7 +39,6 @@ pub(super) struct Sql {
     pub keys: String,
     pub live_keys: String,
     pub tail: String,
-    pub next_due: String,
     pub release_due: String,
     pub read_range: String,
     pub read_object: String,
@@ -78,7 +79,6 @@ impl Sql {
             keys: sql("SELECT key, id_part, seq, prev, recorded_at FROM {schema}.keys WHERE key = ANY ($1)"),
             live_keys: sql(include_str!("sql/live_keys.sql")),
             tail: sql("SELECT * FROM {schema}.log_tail($1)"),
-            next_due: sql(include_str!("sql/next_due.sql")),
             release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3, $4)"),
             read_range: sql(include_str!("sql/read_range.sql")),
             read_object: sql(include_str!("sql/read_object.sql")),
@@ -153,6 +153,7 @@ impl Schema {
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
             .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
             .replace("{backlog}", BACKLOG)
+            .replace("{outbox_row_events_max}", &OUTBOX_ROW_EVENTS_MAX.to_string())
             .replace("{outbox_first_max}", &OUTBOX_FIRST_MAX.to_string())
             .replace("{page_bytes_max}", &PAGE_BYTES_MAX.to_string())
             .replace("{topic_bytes_max}", &TOPIC_BYTES_MAX.to_string())

@@ -18,15 +18,14 @@ use std::time::Instant;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+/// How many events of the outbox are moved at once for who looks for one of them, and how often at most.
+const MOVED_AT_ONCE: usize = 1_000;
+const MOVES_MAX: usize = 100;
+
 impl PostgresStore {
     /// Moves what others have committed in the outbox and due events into the log. Lost connections are no matter here: what was released stays released, and the
     /// next try releases what is left.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
-        let look = self.server.query_one(&self.sql.next_due, &[&self.clock_time(), &self.hint()]).await?;
-        if !look.get::<_, Option<bool>>(2).unwrap_or(false) {
-            let next_due = look.get::<_, Option<Micros>>(1).map(|due| due.0);
-            return Ok(Released { count: 0, last: look.get::<_, i64>(0) as Seq, next_due });
-        }
         let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
@@ -84,18 +83,35 @@ impl PostgresStore {
         })
     }
 
-    /// Cancels an event that waits. It is looked at first: if the answer to the cancellation is lost, the next try finds
-    /// nothing, and only who saw the event waiting knows that this means success.
+    /// Moves into the log what was published in transactions before this call; was there any? A store that only reads leaves it to others.
+    pub(super) async fn move_what_waits(&self) -> Result<bool, StoreError> {
+        let mut moved = false;
+        if self.read_only {
+            return Ok(moved);
+        }
+        for _ in 0..MOVES_MAX {
+            let released = self.release(MOVED_AT_ONCE).await?;
+            moved |= released.count > 0;
+            if released.next_due != Some(Timestamp::MIN) {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Cancels an event that waits, also in the outbox, from where it is moved first. It is looked at first: if the answer to the cancellation is lost, the next try
+    /// finds nothing, and only who saw the event waiting knows that this means success.
     pub(super) async fn cancel_delayed(&self, id: EventId) -> Result<Cancelled, StoreError> {
-        let (from, to) = millisecond(id);
         let bounds = self.bounds_now().await?;
-        if self.server.query(&self.sql.pending_by_id, &[&id.0]).await?.is_empty() {
-            let row = self
-                .server
-                .query_one(&self.sql.find_seq, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()])
-                .await?;
-            let seq = row.get::<_, Option<i64>>(0);
-            return Ok(seq.map_or(Cancelled::Unknown, |seq| Cancelled::AlreadyLogged(seq as Seq)));
+        let mut is_moved = false;
+        while self.server.query(&self.sql.pending_by_id, &[&id.0]).await?.is_empty() {
+            if let Some(seq) = self.find_place(id).await? {
+                return Ok(Cancelled::AlreadyLogged(seq));
+            }
+            if is_moved || !self.move_what_waits().await? {
+                return Ok(Cancelled::Unknown);
+            }
+            is_moved = true;
         }
         let mut answer_was_lost = false;
         let cancelled = self.cancel_waiting(id, bounds, &mut answer_was_lost).await;

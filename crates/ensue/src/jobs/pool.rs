@@ -1,8 +1,10 @@
 //! Who runs the jobs of this process?
 //!
 //! One task claims, starts and settles; what is not done at once becomes a task of its own. It claims as many jobs as it
-//! has workers that are free, and more when jobs turn out to be short, so that a commit is shared by many.
+//! has workers that are free, and more when jobs turn out to be short, so that a commit is shared by many, and the next ones are
+//! on their way while these run. What is claimed ahead and cannot be started soon is given back, for who is idle elsewhere.
 
+mod claiming;
 mod settling;
 
 use super::attempt::{self, Begun, Over, Start};
@@ -10,6 +12,7 @@ use super::offer::Offer;
 use super::served::Served;
 use crate::Ensue;
 use crate::delivery::Deliveries;
+use claiming::{Claiming, claimed};
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
 use ensue_core::jobs::{Claim, Held, Job, JobChange};
 use ensue_core::{GroupName, StoreError};
@@ -23,8 +26,8 @@ use tokio::time::Instant;
 
 /// How many jobs run at once in one process, unless told.
 pub const WORKERS: usize = 16;
-/// The most that are claimed ahead of those that run.
-const AHEAD_MAX: usize = 256;
+/// The most that are claimed ahead of those that run; half of them at once.
+const AHEAD_MAX: usize = 512;
 /// Jobs of which so many were done in this time are short.
 const SHORT: Duration = Duration::from_millis(5);
 /// How often is looked for jobs of which nobody in this process has heard: what becomes available elsewhere is heard of with
@@ -34,6 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(60);
 /// With so many ends to write, no more are claimed.
 const UNWRITTEN_MAX: usize = 2 * JOBS_MAX;
+/// How long what is claimed waits for a worker before it is given back: jobs that were short are not any more.
+const QUEUED_MAX: Duration = Duration::from_millis(100);
 /// How long nothing is claimed after something had to be given back.
 const CALM: Duration = Duration::from_millis(100);
 /// How long to wait after something went wrong.
@@ -88,8 +93,12 @@ pub(crate) struct Pool {
     to_write: VecDeque<JobChange>,
     /// What is being written of them; meanwhile others are claimed and run.
     settling: Option<Settling>,
-    /// How many are claimed ahead.
-    ahead: usize,
+    /// What is being claimed; meanwhile what is queued runs.
+    claiming: Option<Claiming>,
+    /// How many of each handler are claimed ahead.
+    ahead: HashMap<GroupName, usize>,
+    /// When something of what is queued was started last.
+    started_at: Instant,
     maybe_more: bool,
     /// Nothing is claimed before this.
     calm_until: Instant,
@@ -117,7 +126,9 @@ impl Pool {
             finished: Vec::new(),
             to_write: VecDeque::new(),
             settling: None,
-            ahead: 0,
+            claiming: None,
+            ahead: HashMap::new(),
+            started_at: Instant::now(),
             maybe_more: true,
             calm_until: Instant::now(),
             ran: 0,
@@ -152,18 +163,18 @@ impl Pool {
             if stopping {
                 self.give_back_queued();
             }
+            // On its way while what is queued runs.
+            let may_claim = !stopping && !is_offered;
+            self.begin_claiming(may_claim);
             self.start_queued().await;
             self.begin_settling().await?;
-            if stopping && self.running.is_empty() && self.is_written() && !is_offered {
+            self.begin_claiming(may_claim);
+            let is_waited_for = is_offered || self.claiming.is_some();
+            let has_nothing = self.running.is_empty() && self.is_written() && !is_waited_for;
+            if stopping && has_nothing {
                 return Ok(());
             }
-            let is_calm = Instant::now() >= self.calm_until;
-            let may_claim = !stopping && is_calm && !is_offered && self.unwritten() < UNWRITTEN_MAX;
-            if may_claim && self.maybe_more && self.claim().await? {
-                continue;
-            }
-            let has_nothing = self.running.is_empty() && self.queue.is_empty() && self.is_written();
-            let idle = has_nothing && !self.maybe_more && !is_offered;
+            let idle = has_nothing && self.queue.is_empty() && !self.maybe_more;
             self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
             let bus = self.bus.clone();
             if idle && !stopping && !alone {
@@ -172,13 +183,15 @@ impl Pool {
             tokio::select! {
                 Some(ended) = self.running.join_next() => self.take_ended(ended),
                 answers = answered(&mut self.settling) => self.settled(answers)?,
+                jobs = claimed(&mut self.claiming) => self.take_answer(jobs)?,
                 () = bus.inner().jobs.rung() => self.maybe_more = true,
                 () = bus.inner().jobs.offers.over() => {}
                 Ok(()) = rules.changed() => self.maybe_more = true,
                 Ok(()) = self.changes.changed() => self.changes.mark_changed(),
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
-                () = tokio::time::sleep_until(self.calm_until), if !is_calm => {}
+                () = tokio::time::sleep_until(self.calm_until), if !self.is_calm() => {}
+                () = tokio::time::sleep_until(self.started_at + QUEUED_MAX), if !self.queue.is_empty() => self.give_back_late(),
                 () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
             }
             while let Some(ended) = self.running.try_join_next() {
@@ -214,6 +227,9 @@ impl Pool {
     }
 
     fn take_claimed(&mut self, jobs: Vec<Job>, sent: Instant) {
+        if self.queue.is_empty() {
+            self.started_at = Instant::now();
+        }
         for job in jobs {
             *self.busy.entry(job.handler.clone()).or_default() += 1;
             let hearing = self.bus.inner().jobs.running.add(held_of(&job), sent);
@@ -228,6 +244,7 @@ impl Pool {
         }
         self.changes.mark_unchanged();
         self.served = super::served::all(&self.bus.inner().handlers);
+        self.ahead.retain(|handler, _| self.served.contains_key(handler));
         let mut keys: Vec<GroupName> = self.served.keys().cloned().collect();
         keys.sort();
         (self.keys, self.maybe_more) = (keys.into(), true);
@@ -241,43 +258,6 @@ impl Pool {
             }
             self.conclude(over);
         }
-    }
-
-    /// Claims what can be run; was there any?
-    async fn claim(&mut self) -> Result<bool, StoreError> {
-        let workers = self.bus.inner().jobs.workers();
-        // What waits for others of its own handler takes no room from the rest.
-        let may_start = |(job, _): &&(Job, super::running::Hearing)| !self.is_full(&job.handler, workers);
-        let taken = self.running.len() + self.queue.iter().filter(may_start).count();
-        let limit = (workers + self.ahead).saturating_sub(taken).min(JOBS_MAX);
-        let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
-        if limit == 0 || asked.is_empty() || self.running.len() >= workers {
-            self.maybe_more = false;
-            return Ok(false);
-        }
-        if !self.deliveries.may_start() {
-            self.calm_until = Instant::now() + CALM;
-            return Ok(false);
-        }
-        let is_all = asked.len() == self.keys.len();
-        self.keys.rotate_left(asked.len().min(self.keys.len()));
-        let sent = Instant::now();
-        let jobs = self.bus.store().claim(self.claim_of(asked, limit)).await?;
-        // With fewer than were asked for there is nothing left, unless some handlers were not asked.
-        self.maybe_more = jobs.len() >= limit || !is_all;
-        let any = !jobs.is_empty();
-        self.take_claimed(jobs, sent);
-        Ok(any)
-    }
-
-    /// Handlers that can run more, and how many more.
-    fn free_handlers(&self, workers: usize) -> impl Iterator<Item = (GroupName, usize)> {
-        let ahead = self.ahead;
-        self.keys.iter().filter_map(move |key| {
-            let most = self.most_of(key, workers) + ahead;
-            let busy = self.busy.get(key).copied().unwrap_or(0);
-            (busy < most).then(|| (key.clone(), most - busy))
-        })
     }
 
     /// How many jobs of a handler run at once. Where there are several handlers, one that says nothing of it leaves a quarter
@@ -295,8 +275,9 @@ impl Pool {
 
     /// Starts what is queued, as far as there are workers.
     async fn start_queued(&mut self) {
-        let began = Instant::now();
-        let (mut done_at_once, workers) = (0, self.bus.inner().jobs.workers());
+        let (began, workers) = (Instant::now(), self.bus.inner().jobs.workers());
+        // How many of each handler that was started were done at once.
+        let mut started: HashMap<GroupName, usize> = HashMap::new();
         let mut waiting = VecDeque::new();
         while self.running.len() < workers {
             let Some((job, hearing)) = self.queue.pop_front() else { break };
@@ -319,23 +300,37 @@ impl Pool {
                 self.forget(held, &handler);
                 continue;
             }
-            match attempt::begin(&self.bus, &served, job, hearing).await {
-                Start::Held(job) => self.give_back(*job),
+            let done_at_once = match attempt::begin(&self.bus, &served, job, hearing).await {
+                Start::Held(job) => {
+                    self.give_back(*job);
+                    continue;
+                }
                 Start::Begun(Begun::Ended(ended)) => {
-                    done_at_once += 1;
                     self.conclude(*ended);
+                    1
                 }
                 Start::Begun(Begun::Waits(rest)) => {
-                    *self.at_work.entry(handler).or_default() += 1;
+                    *self.at_work.entry(handler.clone()).or_default() += 1;
                     self.running.spawn(rest);
+                    0
                 }
+            };
+            match started.get_mut(&handler) {
+                Some(done) => *done += done_at_once,
+                None => _ = started.insert(handler, done_at_once),
             }
         }
         while let Some(back) = waiting.pop_back() {
             self.queue.push_front(back);
         }
+        if !started.is_empty() {
+            self.started_at = Instant::now();
+        }
         // Short jobs share their commits with many others.
-        self.ahead = ahead_next(self.ahead, workers, done_at_once, began.elapsed());
+        for (handler, done_at_once) in started {
+            let ahead = self.ahead.entry(handler).or_default();
+            *ahead = ahead_next(*ahead, workers, done_at_once, began.elapsed());
+        }
     }
 
     /// Notes that an attempt has ended.
@@ -355,10 +350,22 @@ impl Pool {
     }
 
     fn give_back(&mut self, job: Job) {
-        self.forget(held_of(&job), &job.handler);
         // What was given back would be claimed again at once: whatever holds it has a moment to pass.
         self.calm_until = Instant::now() + CALM;
+        self.hand_back(job);
+    }
+
+    fn hand_back(&mut self, job: Job) {
+        self.forget(held_of(&job), &job.handler);
         self.finished.push(Over::given_back(job));
+    }
+
+    /// Gives back what was claimed ahead and no worker was free for.
+    fn give_back_late(&mut self) {
+        while let Some((job, _)) = self.queue.pop_front() {
+            self.ahead.remove(&job.handler);
+            self.hand_back(job);
+        }
     }
 
     fn give_back_queued(&mut self) {
@@ -383,7 +390,7 @@ mod tests {
     fn short_jobs_are_claimed_ahead_within_bounds_however_many_workers_there_are() {
         let (short, long) = (Duration::ZERO, Duration::from_secs(1));
         assert_eq!(
-            [(0, 16), (16, 16), (200, 16), (0, 300)].map(|(ahead, workers)| ahead_next(ahead, workers, 1, short)),
+            [(0, 16), (16, 16), (400, 16), (0, 600)].map(|(ahead, workers)| ahead_next(ahead, workers, 1, short)),
             [16, 32, AHEAD_MAX, AHEAD_MAX]
         );
         assert_eq!((ahead_next(64, 16, 1, long), ahead_next(64, 16, 0, short)), (64, 32));

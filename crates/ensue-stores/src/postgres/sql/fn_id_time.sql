@@ -15,7 +15,7 @@ $body$;
 
 -- The smallest id of the first millisecond after this time: ids are compared with it, which is cheaper than to read the time of each.
 CREATE OR REPLACE FUNCTION {schema}.first_id_after(p_at timestamptz) RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE
 AS $body$
     SELECT (lpad(to_hex(trunc(extract(epoch FROM p_at) * 1000)::bigint + 1), 12, '0') || repeat('0', 20))::uuid
 $body$;

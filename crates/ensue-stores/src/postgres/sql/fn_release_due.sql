@@ -1,5 +1,7 @@
 -- Moves into the log what others have committed in the outbox, and then delayed events whose time has come, in order of
--- (not_before, acceptance). o_more says that the outbox has more.
+-- (not_before, acceptance). o_more says that the outbox has more, o_next_due when the next delayed event is due.
+--
+-- Whether there is anything is looked at before the lock is taken, so that an idle system does not take it every second.
 --
 -- The same lock, numbering and chaining as in append. The row in `delayed` stays, emptied, as the way from id to seq:
 -- the id of a delayed event tells when it was accepted, not where it is in the log.
@@ -20,6 +22,14 @@ DECLARE
     v_trimmed_to bigint;
     v_moved bigint;
 BEGIN
+    o_count := 0;
+    o_more := false;
+    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at) INTO o_last, v_recorded_at FROM {schema}.log_tail(p_hint) t;
+    SELECT d.not_before INTO o_next_due
+    FROM {schema}.delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;
+    IF NOT (coalesce(o_next_due <= v_recorded_at, false) OR {schema}.outbox_waits()) THEN
+        RETURN;
+    END IF;
     PERFORM {schema}.lock_log();
     SELECT m.o_count, m.o_more INTO v_moved, o_more FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
