@@ -860,28 +860,34 @@ AS $body$
     SELECT (lpad(to_hex(trunc(extract(epoch FROM p_at) * 1000)::bigint + 1), 12, '0') || repeat('0', 20))::uuid
 $body$;
 
--- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked.
+-- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked; not every time, as that is half of what
+-- this costs, but when something was under way before, or some transactions have passed.
 CREATE OR REPLACE FUNCTION "ensue".outbox_waits() RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_drained pg_snapshot := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
     v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
-    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
     v_seen pg_snapshot := pg_current_snapshot();
 BEGIN
-    IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid >= v_from)
-        OR (cardinality(v_under_way) > 0 AND EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid = ANY (v_under_way)))
-    THEN
+    IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid >= v_from) THEN
         RETURN true;
     END IF;
-    PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    IF pg_snapshot_xmin(v_drained) < v_from THEN
+        IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))) THEN
+            RETURN true;
+        END IF;
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + 16 THEN
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    END IF;
     RETURN false;
 END
 $body$;
 
--- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log.
+-- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log, and
+-- asked before whether something waits.
 --
 -- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
 -- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
@@ -921,11 +927,6 @@ DECLARE
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
-    o_count := 0;
-    o_more := false;
-    IF NOT "ensue".outbox_waits() THEN
-        RETURN;
-    END IF;
     SELECT t.o_seq, "ensue".recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM "ensue".log_tail(p_hint) t;
@@ -1086,8 +1087,10 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(-1860094386953008515);
     -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
-    IF (SELECT m.o_more FROM "ensue".outbox_move(p_now, p_hint, 2000, 4194304) m) THEN
-        RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = 'EN001', HINT = 'Call poll_for_events() until it answers 0.';
+    IF "ensue".outbox_waits() THEN
+        IF (SELECT m.o_more FROM "ensue".outbox_move(p_now, p_hint, 2000, 4194304) m) THEN
+            RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = 'EN001', HINT = 'Call poll_for_events() until it answers 0.';
+        END IF;
     END IF;
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
@@ -1258,7 +1261,9 @@ END
 $body$;
 
 -- Moves into the log what others have committed in the outbox, and then delayed events whose time has come, in order of
--- (not_before, acceptance). o_more says that the outbox has more.
+-- (not_before, acceptance). o_more says that the outbox has more, o_next_due when the next delayed event is due.
+--
+-- Whether there is anything is looked at before the lock is taken, so that an idle system does not take it every second.
 --
 -- The same lock, numbering and chaining as in append. The row in `delayed` stays, emptied, as the way from id to seq:
 -- the id of a delayed event tells when it was accepted, not where it is in the log.
@@ -1279,6 +1284,14 @@ DECLARE
     v_trimmed_to bigint;
     v_moved bigint;
 BEGIN
+    o_count := 0;
+    o_more := false;
+    SELECT t.o_seq, "ensue".recording_time(p_now, t.o_recorded_at) INTO o_last, v_recorded_at FROM "ensue".log_tail(p_hint) t;
+    SELECT d.not_before INTO o_next_due
+    FROM "ensue".delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;
+    IF NOT (coalesce(o_next_due <= v_recorded_at, false) OR "ensue".outbox_waits()) THEN
+        RETURN;
+    END IF;
     PERFORM "ensue".lock_log();
     SELECT m.o_count, m.o_more INTO v_moved, o_more FROM "ensue".outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
     SELECT t.o_seq, "ensue".recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
@@ -4508,7 +4521,7 @@ BEGIN
                 AND "ensue".plain_fault(s.object, 512) IS NULL
                 AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= 262144
                 -- What is no uuid is refused now, and not when it is moved.
-                AND coalesce((s.value ->> 'to')::uuid IS NOT NULL, true) ELSE false END)
+                AND (NOT s.value ? 'to' OR (s.value ->> 'to')::uuid IS NOT NULL) ELSE false END)
                 AND sum(pg_column_size(s.value)) <= 4194304,
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
