@@ -19,7 +19,7 @@ check: ## Formatting and lints only: quick, before a commit
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## Prints figures beside the raw limits of the same run: append, http, match, streams, flow, jobs, snapshot, read
+bench: ## Prints figures beside the raw limits of the same run: append, http, match, streams, flow, jobs, outbox, peers, snapshot, read
 	bash scripts/bench.sh $(BENCH_EVENTS)
 
 crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines

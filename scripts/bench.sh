@@ -17,6 +17,7 @@ target/release/with-postgres bash -c "$ensue bench flow --store \"\$ENSUE_TEST_P
 "$ensue" bench jobs
 target/release/with-postgres bash -c "$ensue bench jobs --store \"\$ENSUE_TEST_POSTGRES\""
 target/release/with-postgres bash -c "$ensue bench outbox --store \"\$ENSUE_TEST_POSTGRES\""
+target/release/with-postgres bash -c "$ensue bench peers --store \"\$ENSUE_TEST_POSTGRES\""
 target/release/with-postgres bash -c "$ensue bench snapshot --store \"\$ENSUE_TEST_POSTGRES\""
 "$ensue" bench read --events "$1"
 target/release/with-postgres bash -c "$ensue bench read --events $1 --store \"\$ENSUE_TEST_POSTGRES\""
