@@ -4,7 +4,7 @@ KILLS ?= 1000
 BENCH_EVENTS ?= 10000000
 CASES ?= 5000
 
-.PHONY: help run test check bench crash nodes races compare pooler years
+.PHONY: help run test check bench crash nodes races compare pooler years versions
 
 help: ## Shows what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -44,6 +44,9 @@ races: ## The long campaigns about jobs: 100 freezes, 1,000 pauses, 100,000 held
 	ENSUE_SUBSCRIPTIONS=200000 cargo run --quiet -p ensue-conformance --bin with-postgres -- \
 		cargo test -p ensue-stores --all-features --test postgres many_subscriptions
 	cargo test -p ensue-server --test http -- --ignored two_hundred_thousand
+
+versions: ## The tests that need Postgres on 14 to 18, each fetched by npm (VERSIONS='14 18': on those only); that 13 is refused
+	bash scripts/postgres-versions.sh $(VERSIONS)
 
 years: ## Fire times of ten years in fifty zones beside every minute of their clocks (minutes)
 	ENSUE_TEST_LONG=1 cargo test -p ensue-core --test schedules -- --nocapture

@@ -11,15 +11,7 @@ step "what the tests need"
 bash scripts/prepare.sh
 
 step "may tests mount a small file system?"
-probe=$(mktemp -d)
-if [ "${ENSUE_TEST_NO_MOUNT:-}" != 1 ] && mount -t tmpfs -o size=1m tmpfs "$probe" 2>/dev/null; then
-    umount "$probe"
-    echo "yes"
-else
-    export ENSUE_TEST_NO_MOUNT=1
-    echo "no: the tests on a full disk are not run (ENSUE_TEST_NO_MOUNT=1); as root they are"
-fi
-rmdir "$probe"
+source scripts/may-mount.sh
 
 step "formatting"
 cargo fmt --all --check

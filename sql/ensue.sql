@@ -4,6 +4,10 @@
 -- The schema, unless somebody with more rights has made it for us, and the table of its version.
 DO $body$
 BEGIN
+    IF current_setting('server_version_num')::int < 140000 THEN
+        RAISE EXCEPTION 'Ensue needs Postgres 14 or newer, and this is %', current_setting('server_version')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Upgrade the server.';
+    END IF;
     IF to_regclass(quote_ident('ensue') || '.schema_version') IS NOT NULL THEN
         RAISE EXCEPTION 'Ensue is installed in the schema % already', quote_ident('ensue') USING ERRCODE = 'duplicate_schema',
             HINT = 'To bring it up to date run `ensue migrate`; to begin anew drop the schema, with all that is in it.';

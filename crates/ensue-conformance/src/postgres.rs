@@ -21,6 +21,9 @@ use tempfile::TempDir;
 /// The variable with the address of the server that the whole run shares.
 pub const SHARED_URL: &str = "ENSUE_TEST_POSTGRES";
 
+/// The variable with the folder of the server's programs, for who wants a certain version of them.
+pub const BINARIES: &str = "ENSUE_TEST_POSTGRES_BIN";
+
 /// The database user of a private server.
 const USER: &str = "ensue";
 /// How long a server may take to accept connections, crash recovery included.
@@ -151,15 +154,7 @@ impl PrivatePostgres {
     fn initdb(&self) -> Result<()> {
         let output = self
             .program("initdb")
-            .args([
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C",
-                "--no-sync",
-                "--no-instructions",
-                "--username",
-                USER,
-            ])
+            .args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER])
             .arg("--pgdata")
             .arg(self.data())
             .output()
@@ -269,8 +264,15 @@ fn with_schema(url: &str, schema: &str) -> String {
     format!("{url}{joint}schema={schema}")
 }
 
-/// The folder of the server's programs: what `pg_config` says, Debian's folders (newest first), then the path.
+/// The folder of the server's programs: the one that [`BINARIES`] names and no other; else what `pg_config` says, Debian's folders (newest
+/// first), then the path.
 fn find_binaries() -> Result<PathBuf> {
+    let is_whole = |folder: &PathBuf| ["initdb", "postgres"].iter().all(|name| folder.join(name).is_file());
+    if let Some(folder) = std::env::var_os(BINARIES).map(PathBuf::from) {
+        ensure!(is_whole(&folder), "{BINARIES} names {}: there is no initdb and postgres in it", folder.display());
+        // Programs are run in the folder of their data.
+        return folder.canonicalize().with_context(|| format!("cannot find {}", folder.display()));
+    }
     let mut folders = Vec::new();
     if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
         folders.push(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
@@ -287,7 +289,7 @@ fn find_binaries() -> Result<PathBuf> {
     versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
     folders.extend(versions.into_iter().map(|(_, folder)| folder));
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    folders.into_iter().find(|folder| ["initdb", "postgres"].iter().all(|name| folder.join(name).is_file())).context(
+    folders.into_iter().find(is_whole).context(
         "no Postgres server on this machine: install it (on Debian: apt-get install postgresql), or run make test",
     )
 }

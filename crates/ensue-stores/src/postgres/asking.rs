@@ -194,13 +194,14 @@ fn pins(options: &PostgresOptions) -> String {
              USING MESSAGE = 'the server is in recovery'; END IF; END $$; "
         }
     };
-    // Not every system that Postgres runs on can look for the client: then the limit alone must do.
+    // Not every system that Postgres runs on can look for the client: then the limit alone must do. A server that does not know
+    // the setting is too old: that is said once its version was asked for, over this connection (`migrate`).
     format!(
         "{primary_only}SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
          SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
          SET statement_timeout = {limit_millis}; SET idle_in_transaction_session_timeout = {limit_millis}; \
          DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \
-         EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$"
+         EXCEPTION WHEN invalid_parameter_value OR undefined_object THEN NULL; END $$"
     )
 }
 

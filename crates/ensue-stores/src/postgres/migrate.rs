@@ -26,9 +26,7 @@ pub(super) fn newest() -> i32 {
 pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -> Result<(), StoreError> {
     let told = |failure: Failure| explain(&failure, &server.place);
     let client = server.connect(server.unavailable_after).await.map_err(told)?;
-    let number = "SELECT current_setting('server_version_num')::int";
-    let row = server.way.query_one(&client, server.statement_time_max, number, &[]).await.map_err(told)?;
-    check_version(row.get(0), &server.place)?;
+    check_server(server, &client).await?;
     loop {
         let found = within(server.statement_time_max, version(&client, schema)).await.map_err(told)?;
         if found > newest() {
@@ -59,7 +57,14 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
     }
 }
 
-/// Has this server what we use? `found` is its `server_version_num`.
+/// Has this server what we use? To be asked before anything else: whatever an older one lacks is an error of its own.
+pub(super) async fn check_server(server: &Server, client: &Client) -> Result<(), StoreError> {
+    let ask = "SELECT current_setting('server_version_num')::int";
+    let answer = server.way.query_one(client, server.statement_time_max, ask, &[]).await;
+    check_version(answer.map_err(|failure| explain(&failure, &server.place))?.get(0), &server.place)
+}
+
+/// `found` is a server's `server_version_num`.
 fn check_version(found: i32, place: &str) -> Result<(), StoreError> {
     if found < SERVER_VERSION_MIN {
         return Err(StoreError::Schema(format!(

@@ -5,7 +5,7 @@
 use super::PostgresStore;
 use super::connection::within;
 use super::error::{Failure, explain};
-use super::migrate::{migrate, newest, script, version};
+use super::migrate::{check_server, migrate, newest, script, version};
 use super::options::PostgresOptions;
 use super::partitions::PARTITIONS_AHEAD;
 use super::schema::Schema;
@@ -63,6 +63,7 @@ impl Upgrade {
         let schema = Schema::new(target.schema);
         let told = |failure: Failure| explain(&failure, &server.place);
         let client = server.connect(server.unavailable_after).await.map_err(told)?;
+        check_server(&server, &client).await?;
         let from = within(server.statement_time_max, version(&client, &schema)).await.map_err(told)?;
         let script = match from {
             0 => Self::install(&schema.name),

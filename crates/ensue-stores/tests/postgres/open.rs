@@ -3,7 +3,7 @@
 use crate::support::{Log, connect, on, whole_log};
 use ensue_conformance::postgres::shared_url;
 use ensue_core::{EventId, StoreError};
-use ensue_stores::postgres::{PostgresOptions, PostgresStore};
+use ensue_stores::postgres::{PostgresOptions, PostgresStore, Upgrade};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -56,6 +56,30 @@ async fn a_schema_of_a_newer_program_is_refused_unless_it_is_compatible() {
         StoreError::Schema(text) => assert!(text.contains("version 999") && text.contains("newer"), "{text}"),
         other => panic!("{other}"),
     }
+}
+
+/// Whichever way somebody comes: to write, to read, to upgrade, to see what an upgrade would do, or with the script.
+#[tokio::test]
+#[ignore = "needs a Postgres that is older than 14: make versions has one"]
+async fn a_server_older_than_14_is_refused_and_nothing_is_made_there() {
+    let log = Log::new().await;
+    let version = log.number("SELECT current_setting('server_version_num')::bigint").await / 10_000;
+    assert!(version < 14, "this is Postgres {version}: nothing is to be refused");
+    let told = |way: &str, error: StoreError| match error {
+        StoreError::Schema(text) => {
+            let words = format!("has version {version}; Ensue needs 14 or newer: upgrade the server");
+            assert!(text.contains(&words), "{way}: {text}");
+        }
+        other => panic!("{way}: {other:?}"),
+    };
+    told("open", refusal(&log.url, quick()).await);
+    told("open to read", refusal(&log.url, PostgresOptions { read_only: true, ..quick() }).await);
+    told("look", Upgrade::look(&log.url).await.unwrap_err());
+    told("migrate", Upgrade::carry_out(&log.url).await.unwrap_err());
+    let script = log.admin.batch_execute(&Upgrade::install(&log.schema)).await.unwrap_err();
+    let script = script.as_db_error().unwrap();
+    assert!(script.message().contains("Ensue needs Postgres 14 or newer"), "{script:?}");
+    assert_eq!(log.number("SELECT count(*) FROM pg_namespace WHERE nspname = 'LOG'").await, 0);
 }
 
 #[tokio::test]
