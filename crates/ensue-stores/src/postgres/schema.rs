@@ -52,6 +52,7 @@ pub(super) struct Sql {
     pub cancel: String,
     pub seq_before: String,
     pub bytes: String,
+    pub retention_age: String,
     pub trim: String,
     pub purge_keys: String,
     pub ensure_partitions: String,
@@ -92,9 +93,13 @@ impl Sql {
             cancel: sql("SELECT {schema}.cancel($1, $2, $3, $4, $5)"),
             seq_before: sql("SELECT {schema}.seq_before($1, $2)"),
             bytes: sql("SELECT {schema}.log_bytes($1)"),
+            retention_age: sql(include_str!("sql/retention_age.sql")),
             trim: sql("SELECT * FROM {schema}.trim($1, $2, $3)"),
             purge_keys: sql("SELECT {schema}.purge_keys($1, $2, $3)"),
-            ensure_partitions: sql("SELECT {schema}.ensure_partitions($1, $2)"),
+            ensure_partitions: sql(
+                "SELECT {schema}.ensure_partitions(coalesce($1, s.o_rows), coalesce($2, s.o_ahead)), coalesce($1, s.o_rows), \
+                 coalesce($2, s.o_ahead) FROM {schema}.partitions_set() s",
+            ),
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
             outbox_put: sql("SELECT {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),

@@ -166,6 +166,12 @@ impl PostgresStore {
         Ok(row.get::<_, i64>(0) as usize)
     }
 
+    /// `partition_retention_period`, as it is set now.
+    pub(super) async fn age_set(&self) -> Result<Option<SignedDuration>, StoreError> {
+        let row = self.server.query_one(&self.sql.retention_age, &[]).await?;
+        Ok(row.get::<_, Option<i64>>(0).map(SignedDuration::from_micros))
+    }
+
     pub(super) async fn estimate_bytes(&self) -> Result<u64, StoreError> {
         let row = self.server.query_one(&self.sql.bytes, &[&self.hint()]).await?;
         Ok(row.get::<_, i64>(0) as u64)
