@@ -861,28 +861,34 @@ AS $body$
     SELECT (lpad(to_hex(trunc(extract(epoch FROM p_at) * 1000)::bigint + 1), 12, '0') || repeat('0', 20))::uuid
 $body$;
 
--- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked.
+-- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked; not every time, as that is half of what
+-- this costs, but when something was under way before, or some transactions have passed.
 CREATE OR REPLACE FUNCTION "ensue".outbox_waits() RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_drained pg_snapshot := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
     v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
-    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
     v_seen pg_snapshot := pg_current_snapshot();
 BEGIN
-    IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid >= v_from)
-        OR (cardinality(v_under_way) > 0 AND EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid = ANY (v_under_way)))
-    THEN
+    IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid >= v_from) THEN
         RETURN true;
     END IF;
-    PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    IF pg_snapshot_xmin(v_drained) < v_from THEN
+        IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))) THEN
+            RETURN true;
+        END IF;
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + 16 THEN
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+    END IF;
     RETURN false;
 END
 $body$;
 
--- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log.
+-- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log, and
+-- asked before whether something waits.
 --
 -- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
 -- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
@@ -922,11 +928,6 @@ DECLARE
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
-    o_count := 0;
-    o_more := false;
-    IF NOT "ensue".outbox_waits() THEN
-        RETURN;
-    END IF;
     SELECT t.o_seq, "ensue".recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM "ensue".log_tail(p_hint) t;
@@ -1087,8 +1088,10 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(-1860094386953008515);
     -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
-    IF (SELECT m.o_more FROM "ensue".outbox_move(p_now, p_hint, 2000, 4194304) m) THEN
-        RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = 'EN001', HINT = 'Call poll_for_events() until it answers 0.';
+    IF "ensue".outbox_waits() THEN
+        IF (SELECT m.o_more FROM "ensue".outbox_move(p_now, p_hint, 2000, 4194304) m) THEN
+            RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = 'EN001', HINT = 'Call poll_for_events() until it answers 0.';
+        END IF;
     END IF;
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
@@ -4550,7 +4553,7 @@ BEGIN
                 AND "ensue".plain_fault(s.object, 512) IS NULL
                 AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= 262144
                 -- What is no uuid is refused now, and not when it is moved.
-                AND coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true) ELSE false END)
+                AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
                 AND sum(pg_column_size(s.value)) <= 4194304,
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics

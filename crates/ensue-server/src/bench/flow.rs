@@ -107,7 +107,7 @@ enum Beside<'r> {
 }
 
 /// A bus whose handlers count what they are given.
-struct Flow {
+pub struct Flow {
     bus: Ensue,
     running: Running,
     handled: Arc<AtomicU64>,
@@ -116,7 +116,7 @@ struct Flow {
 
 impl Flow {
     /// One handler of everything for `handlers` 1, else so many that want one topic each.
-    async fn open(url: &str, handlers: u64) -> anyhow::Result<Self> {
+    pub async fn open(url: &str, handlers: u64) -> anyhow::Result<Self> {
         let bus = Ensue::open(url).await?;
         let handled = Arc::new(AtomicU64::new(0));
         for number in 0..handlers {
@@ -139,17 +139,37 @@ impl Flow {
             let events = (0..BATCH as u64).map(|number| event(sample, topics, number)).collect();
             count += self.bus.publish_all(events).await?.len() as u64;
         }
-        let published = self.published.fetch_add(count, Ordering::Relaxed) + count;
+        self.until_handled(count).await?;
+        Ok((count, start.elapsed()))
+    }
+
+    /// The same by several callers at once.
+    pub async fn slice_of(
+        &self,
+        sample: &Arc<Sample>,
+        callers: usize,
+        batch: usize,
+    ) -> anyhow::Result<(u64, Duration)> {
+        let start = Instant::now();
+        let (count, _) = batches(&self.bus, sample, callers, batch).await?;
+        self.until_handled(count).await?;
+        Ok((count, start.elapsed()))
+    }
+
+    /// Waits until so many more are handled.
+    async fn until_handled(&self, more: u64) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let published = self.published.fetch_add(more, Ordering::Relaxed) + more;
         while self.handled.load(Ordering::Relaxed) < published {
             if start.elapsed() > HANDLED_WITHIN {
                 bail!("{published} events were published, {} are handled", self.handled.load(Ordering::Relaxed));
             }
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
-        Ok((count, start.elapsed()))
+        Ok(())
     }
 
-    async fn close(self) -> anyhow::Result<()> {
+    pub async fn close(self) -> anyhow::Result<()> {
         self.running.shutdown(Duration::from_secs(30)).await?;
         self.bus.close().await;
         Ok(())

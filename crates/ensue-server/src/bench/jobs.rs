@@ -50,7 +50,7 @@ Examples:
   ensue bench jobs --store postgres://me@localhost/test  # in schemas of its own")]
 pub struct JobsArgs {
     /// How many jobs wait, half of them paused, while the cost of a claim is measured
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(2_000..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(4_000..=10_000_000))]
     waiting: u64,
     #[command(flatten)]
     engine: EngineArgs,

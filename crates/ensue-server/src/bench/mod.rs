@@ -11,6 +11,7 @@
 //! | How fast are jobs sent, claimed, run and settled? | `jobs.rs`, `jobs_postgres.rs` |
 //! | What does a snapshot that somebody holds cost them? | `snapshot.rs` |
 //! | What does it cost to publish in a transaction of one's own? | `outbox.rs` |
+//! | What do those reach by which queues on Postgres are compared? | `peers.rs` |
 //! | How fast is it found who wants an event? | `matching.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
@@ -37,6 +38,7 @@ mod jobs_postgres;
 mod logs;
 mod matching;
 mod outbox;
+mod peers;
 mod process;
 mod read;
 mod report;
@@ -62,6 +64,8 @@ pub enum BenchCommand {
     Snapshot(snapshot::SnapshotArgs),
     /// Publishing in transactions of one's own on Postgres, until it is handled
     Outbox(outbox::OutboxArgs),
+    /// What queues and brokers on Postgres are commonly compared by
+    Peers(peers::PeersArgs),
     /// Which of a million subscriptions want an event
     Match(matching::MatchArgs),
     /// POST /v1/events, beside a handler that does nothing
@@ -85,6 +89,7 @@ pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Jobs(args) => jobs::run(args).await?,
         BenchCommand::Snapshot(args) => snapshot::run(args).await?,
         BenchCommand::Outbox(args) => outbox::run(args).await?,
+        BenchCommand::Peers(args) => peers::run(args).await?,
         BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,

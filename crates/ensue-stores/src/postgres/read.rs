@@ -165,10 +165,11 @@ impl PostgresStore {
 
     /// The event with this id, also if it was published in a transaction and waits in the outbox: moved into the log, it is found.
     pub(super) async fn find_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {
-        match self.look_for_event(id).await? {
-            None if self.move_what_waits().await? => self.look_for_event(id).await,
-            found => Ok(found),
+        if let Some(found) = self.look_for_event(id).await? {
+            return Ok(Some(found));
         }
+        self.move_what_waits().await?;
+        self.look_for_event(id).await
     }
 
     async fn look_for_event(&self, id: EventId) -> Result<Option<Found>, StoreError> {

@@ -83,20 +83,14 @@ impl PostgresStore {
         })
     }
 
-    /// Moves into the log what was published in transactions before this call; was there any? A store that only reads leaves it to others.
-    pub(super) async fn move_what_waits(&self) -> Result<bool, StoreError> {
-        let mut moved = false;
-        if self.read_only {
-            return Ok(moved);
-        }
+    /// Moves what was published in transactions before this call to where it is found. A store that only reads leaves it to others.
+    pub(super) async fn move_what_waits(&self) -> Result<(), StoreError> {
         for _ in 0..MOVES_MAX {
-            let released = self.release(MOVED_AT_ONCE).await?;
-            moved |= released.count > 0;
-            if released.next_due != Some(Timestamp::MIN) {
+            if self.read_only || self.release(MOVED_AT_ONCE).await?.next_due != Some(Timestamp::MIN) {
                 break;
             }
         }
-        Ok(moved)
+        Ok(())
     }
 
     /// Cancels an event that waits, also in the outbox, from where it is moved first. It is looked at first: if the answer to the cancellation is lost, the next try
@@ -108,9 +102,10 @@ impl PostgresStore {
             if let Some(seq) = self.find_place(id).await? {
                 return Ok(Cancelled::AlreadyLogged(seq));
             }
-            if is_moved || !self.move_what_waits().await? {
+            if is_moved {
                 return Ok(Cancelled::Unknown);
             }
+            self.move_what_waits().await?;
             is_moved = true;
         }
         let mut answer_was_lost = false;

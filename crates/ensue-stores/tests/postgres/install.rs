@@ -77,7 +77,8 @@ async fn what_the_script_makes_is_what_a_store_that_is_opened_makes() {
 /// Makes the schema what it was before the newest tables.
 async fn put_back(session: &Session) {
     session.run("DROP TABLE LOG.config; DROP FUNCTION LOG.config_check; DROP FUNCTION LOG.mutation_payload; DROP INDEX LOG.jobs_sent; DROP INDEX LOG.jobs_dead; \
-         DROP FUNCTION LOG.maintain; DROP FUNCTION LOG.enqueue; DELETE FROM LOG.schema_version WHERE version > 12").await.unwrap();
+         DROP FUNCTION LOG.maintain; DROP FUNCTION LOG.enqueue; \
+         ALTER TABLE LOG.outbox DROP COLUMN events, DROP COLUMN count; DELETE FROM LOG.schema_version WHERE version > 12").await.unwrap();
 }
 
 #[tokio::test]

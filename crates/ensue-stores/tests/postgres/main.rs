@@ -15,6 +15,7 @@ mod jobs;
 mod loss;
 mod open;
 mod outbox;
+mod outbox_many;
 mod partitions;
 mod positions;
 mod read;

@@ -9,32 +9,32 @@ use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 /// A client of somebody's own, which publishes with plain SQL.
-struct Publisher {
-    client: Client,
-    schema: String,
+pub(crate) struct Publisher {
+    pub(crate) client: Client,
+    pub(crate) schema: String,
 }
 
 impl Publisher {
-    async fn of(log: &Log) -> Self {
+    pub(crate) async fn of(log: &Log) -> Self {
         Self { client: connect(&shared_url()).await, schema: log.schema.clone() }
     }
 
     /// `LOG` stands for the schema.
-    async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+    pub(crate) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(&sql.replace("LOG", &self.schema)).await
     }
 
-    async fn publish(&self, topic: &str, object: &str) -> Uuid {
+    pub(crate) async fn publish(&self, topic: &str, object: &str) -> Uuid {
         self.id(&format!("SELECT LOG.publish('{topic}', object => '{object}')")).await
     }
 
-    async fn id(&self, sql: &str) -> Uuid {
+    pub(crate) async fn id(&self, sql: &str) -> Uuid {
         self.client.query_one(&sql.replace("LOG", &self.schema), &[]).await.unwrap().get(0)
     }
 }
 
 /// Moves everything; the topics of the whole log.
-async fn topics(store: &SharedStore) -> Vec<String> {
+pub(crate) async fn topics(store: &SharedStore) -> Vec<String> {
     while store.release_due(1_000).await.unwrap().count > 0 {}
     whole_log(store).await.into_iter().map(|event| event.topic.to_string()).collect()
 }

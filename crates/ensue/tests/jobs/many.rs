@@ -254,3 +254,43 @@ async fn a_process_without_a_lease_claims_nothing_and_looks_at_the_rules_before_
     until_state(&bus, paused, JobState::Succeeded).await;
     running.shutdown(LONG).await.unwrap();
 }
+
+/// Short jobs are claimed ahead of those that run. When slow ones come, what is claimed and finds no worker is given back, for who is idle elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_claimed_ahead_of_slow_jobs_is_given_back() {
+    const SHORT: u64 = 1_000;
+    const SLOW: u64 = 2;
+    const BEHIND: u64 = 60;
+    let (url, _) = fresh_schema("ahead");
+    let (ran, over) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let open = async || {
+        let bus = Ensue::open(&url).await.unwrap();
+        let work = async |(ran, over): (Arc<AtomicU64>, Arc<tokio::sync::Notify>), job: Event, _: Context| {
+            if job.payload.as_str() == "\"slow\"" {
+                over.notified().await;
+            }
+            ran.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        bus.register("work", with((ran.clone(), over.clone()), work)).unwrap();
+        bus.set_workers(SLOW as usize);
+        let running = bus.start().await.unwrap();
+        (bus, running)
+    };
+    let (busy, busy_running) = open().await;
+    let pause = rule(RuleKind::Pause, "handler:work");
+    busy.set_rule(pause.clone()).await.unwrap();
+    let jobs = |text: &'static str, count: u64| (0..count).map(move |_| Emit::to("work").payload(&text));
+    let all: Vec<Emit> = jobs("short", SHORT).chain(jobs("slow", SLOW)).chain(jobs("short", BEHIND)).collect();
+    for many in all.chunks(500) {
+        busy.emit_all(many.to_vec()).await.unwrap();
+    }
+    busy.lift_rule(RuleKind::Pause, &pause.scope, "ann").await.unwrap();
+    until("the short ones have run", async || (ran.load(Ordering::SeqCst) >= SHORT).then_some(())).await;
+    let (_idle, idle_running) = open().await;
+    until("what is behind has run", async || (ran.load(Ordering::SeqCst) == SHORT + BEHIND).then_some(())).await;
+    over.notify_waiters();
+    until("the slow ones have run", async || (ran.load(Ordering::SeqCst) == SHORT + BEHIND + SLOW).then_some(())).await;
+    busy_running.shutdown(LONG).await.unwrap();
+    idle_running.shutdown(LONG).await.unwrap();
+}

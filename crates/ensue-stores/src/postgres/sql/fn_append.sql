@@ -44,8 +44,10 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
     -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
-    IF (SELECT m.o_more FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m) THEN
-        RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = '{backlog}', HINT = 'Call poll_for_events() until it answers 0.';
+    IF {schema}.outbox_waits() THEN
+        IF (SELECT m.o_more FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m) THEN
+            RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = '{backlog}', HINT = 'Call poll_for_events() until it answers 0.';
+        END IF;
     END IF;
     SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to

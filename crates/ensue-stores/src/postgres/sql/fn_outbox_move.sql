@@ -1,25 +1,31 @@
--- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked.
+-- Is there anything in the outbox that is committed and not moved yet? If not, the session remembers up to where it has looked; not every time, as that is half of what
+-- this costs, but when something was under way before, or some transactions have passed.
 CREATE OR REPLACE FUNCTION {schema}.outbox_waits() RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
     v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
-    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
     v_seen pg_snapshot := pg_current_snapshot();
 BEGIN
-    IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
-        OR (cardinality(v_under_way) > 0 AND EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way)))
-    THEN
+    IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from) THEN
         RETURN true;
     END IF;
-    PERFORM set_config('{drained}', v_seen::text, false);
+    IF pg_snapshot_xmin(v_drained) < v_from THEN
+        IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))) THEN
+            RETURN true;
+        END IF;
+        PERFORM set_config('{drained}', v_seen::text, false);
+    ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + 16 THEN
+        PERFORM set_config('{drained}', v_seen::text, false);
+    END IF;
     RETURN false;
 END
 $body$;
 
--- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log.
+-- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log, and
+-- asked before whether something waits.
 --
 -- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
 -- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
@@ -59,11 +65,6 @@ DECLARE
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
-    o_count := 0;
-    o_more := false;
-    IF NOT {schema}.outbox_waits() THEN
-        RETURN;
-    END IF;
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.log_tail(p_hint) t;

@@ -160,7 +160,7 @@ BEGIN
                 AND {schema}.plain_fault(s.object, {object_bytes_max}) IS NULL
                 AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= {event_bytes_near}
                 -- What is no uuid is refused now, and not when it is moved.
-                AND coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true) ELSE false END)
+                AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
                 AND sum(pg_column_size(s.value)) <= {page_bytes_max},
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
