@@ -1,5 +1,6 @@
+\set ON_ERROR_STOP on
 -- Ensue, version 15 of its schema, in the schema "ensue".
--- Run it in one transaction: psql -1 -v ON_ERROR_STOP=1 -f FILE
+-- Run it in one transaction: psql -1 -f FILE
 
 -- The schema, unless somebody with more rights has made it for us, and the table of its version.
 DO $body$
@@ -1045,6 +1046,23 @@ BEGIN
 END
 $body$;
 
+-- Moves what waits in the outbox, if something does, and nothing else; answers as a release does (fn_release_due.sql).
+CREATE OR REPLACE FUNCTION "ensue".outbox_drain(
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint,
+    OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz, OUT o_more boolean
+) LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    o_count := 0;
+    o_more := false;
+    IF "ensue".outbox_waits() THEN
+        PERFORM "ensue".lock_log();
+        SELECT m.o_count, m.o_more INTO o_count, o_more FROM "ensue".outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
+    END IF;
+    SELECT t.o_seq INTO o_last FROM "ensue".log_tail(p_hint) t;
+END
+$body$;
+
 -- Appends what many callers sent, in one round trip and one commit.
 --
 -- One VOLATILE function, called in autocommit under read committed: each statement after the lock has a snapshot from
@@ -1436,6 +1454,19 @@ BEGIN
 END
 $body$;
 
+-- The partitions that the log should have and has not: somebody has dropped them, or has only taken them out.
+CREATE OR REPLACE FUNCTION "ensue".partitions_gone() RETURNS TABLE (from_seq bigint, to_seq bigint, is_there boolean) LANGUAGE plpgsql STABLE
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT p.from_seq, p.to_seq, c.oid IS NOT NULL
+    FROM "ensue".partitions p
+    LEFT JOIN pg_class c ON c.relnamespace = to_regnamespace(quote_ident('ensue')) AND c.relname = 'events_p' || p.from_seq
+    WHERE NOT p.detached AND NOT coalesce(c.relispartition, false)
+    ORDER BY p.from_seq;
+END
+$body$;
+
 -- Makes sure that at least `p_rows_ahead` places after the end of the log have a partition; answers the first place
 -- that has none. `p_rows` is the size of new ones: it may change from one start to the next, as each begins where the
 -- one before it ends.
@@ -1443,15 +1474,29 @@ $body$;
 -- Created first, then attached: ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which stops neither readers nor
 -- appends. The CHECK lets ATTACH skip looking at the rows; afterwards it would only cost time with every insert, so it
 -- goes. A waiting DDL stops everybody behind it, so it waits briefly and is tried again later.
-CREATE OR REPLACE FUNCTION "ensue".ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET lock_timeout = '200ms'
+--
+-- One that somebody has dropped or taken out by hand is made or taken in again first: else the log would stop there, however many are ahead.
+--
+-- It runs as who owns the tables, for who serves without owning them.
+CREATE OR REPLACE FUNCTION "ensue".ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $body$
 DECLARE
     v_tail bigint;
     v_from bigint;
     v_name text;
+    v_gone record;
 BEGIN
     PERFORM pg_advisory_xact_lock(-2119762381722552578);
+    FOR v_gone IN SELECT g.* FROM "ensue".partitions_gone() g LOOP
+        v_name := 'events_p' || v_gone.from_seq;
+        IF NOT v_gone.is_there THEN
+            EXECUTE format('CREATE TABLE %I.%I (LIKE %I.events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE)',
+                'ensue', v_name, 'ensue');
+        END IF;
+        EXECUTE format('ALTER TABLE %I.events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
+            'ensue', 'ensue', v_name, v_gone.from_seq, v_gone.to_seq);
+    END LOOP;
     SELECT t.o_seq INTO v_tail FROM "ensue".log_tail(0) t;
     SELECT max(p.to_seq) INTO v_from FROM "ensue".partitions p;
     v_from := greatest(v_from, v_tail + 1);
@@ -1477,8 +1522,8 @@ $body$;
 -- DETACH needs ACCESS EXCLUSIVE on the log, and everybody who comes after it waits behind it: so it gives up after
 -- 100 ms, and the next trim tries again. It is a transaction of its own, because removing the files of a large
 -- partition may take long, and must not happen under that lock.
-CREATE OR REPLACE FUNCTION "ensue".detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = '100ms'
+CREATE OR REPLACE FUNCTION "ensue".detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $body$
 DECLARE
     v_from bigint;
@@ -1490,16 +1535,19 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    EXECUTE format('ALTER TABLE %I.events DETACH PARTITION %I.%I',
-        'ensue', 'ensue', 'events_p' || v_from);
+    -- Somebody may have done it by hand.
+    IF NOT EXISTS (SELECT 1 FROM "ensue".partitions_gone() g WHERE g.from_seq = v_from) THEN
+        EXECUTE format('ALTER TABLE %I.events DETACH PARTITION %I.%I',
+            'ensue', 'ensue', 'events_p' || v_from);
+    END IF;
     UPDATE "ensue".partitions p SET detached = true WHERE p.from_seq = v_from;
     RETURN true;
 END
 $body$;
 
 -- Removes a partition that is no longer part of the log; answers whether there was one.
-CREATE OR REPLACE FUNCTION "ensue".drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = '100ms'
+CREATE OR REPLACE FUNCTION "ensue".drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $body$
 DECLARE
     v_from bigint;
@@ -1509,7 +1557,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    EXECUTE format('DROP TABLE %I.%I', 'ensue', 'events_p' || v_from);
+    EXECUTE format('DROP TABLE IF EXISTS %I.%I', 'ensue', 'events_p' || v_from);
     DELETE FROM "ensue".partitions p WHERE p.from_seq = v_from;
     RETURN true;
 END
@@ -2658,7 +2706,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".is_task(p_handler text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$
-    SELECT p_handler ~ '^task\.[^.:/@+~=$]+\.[^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= 100
+    SELECT p_handler ~ '^task[.][^.:/@+~=$]+[.][^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= 100
         AND octet_length(split_part(p_handler, '.', 3)) <= 100
 $body$;
 
@@ -4200,7 +4248,7 @@ BEGIN
     EXECUTE 'SELECT $1 COLLATE pg_catalog."und-x-icu" ~ ''^[[:alnum:]_:/@+~=$.-]+$''' INTO v_is USING p_text;
     RETURN v_is;
 EXCEPTION WHEN undefined_object OR feature_not_supported OR invalid_parameter_value THEN
-    RETURN p_text ~ '^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$';
+    RETURN p_text ~ $re$^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$$re$;
 END
 $body$;
 
@@ -4211,11 +4259,11 @@ AS $body$
         WHEN coalesce(p_key, '') = '' THEN 'is empty; write dotted segments such as ' || p_such_as
         WHEN octet_length(p_key) > 255
             THEN format('has %s bytes; at most 255 are allowed: shorten it', octet_length(p_key))
-        WHEN p_key ~ '(^\.|\.\.|\.$)'
+        WHEN p_key ~ '(^[.]|[.][.]|[.]$)'
             THEN 'has an empty segment; write one dot between segments and none at the ends, as in ' || p_such_as
         WHEN p_key !~ '^[[:alnum:]_:/@+~=$.-]+$' AND NOT "ensue".is_dotted(p_key)
             THEN 'may not contain ' || quote_literal(coalesce(
-                    substring(p_key FROM '[^[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]'), substring(p_key FROM '[^[:alnum:]_:/@+~=$.-]')))
+                    substring(p_key FROM $re$[^[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]$re$), substring(p_key FROM '[^[:alnum:]_:/@+~=$.-]')))
                 || '; use letters, digits and _ - : / @ + ~ = $ between dots'
     END
 $body$;
@@ -4522,10 +4570,11 @@ BEGIN
         RETURN;
     ELSIF v_count > 0 THEN
         SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
+                AND jsonb_typeof(s.value -> 'topic') = 'string' AND coalesce(jsonb_typeof(s.value -> 'object') IN ('string', 'null'), true)
                 AND "ensue".plain_fault(s.object, 512) IS NULL
                 AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= 262144
                 -- What is no uuid is refused now, and not when it is moved.
-                AND (NOT s.value ? 'to' OR (s.value ->> 'to')::uuid IS NOT NULL) ELSE false END)
+                AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
                 AND sum(pg_column_size(s.value)) <= 4194304,
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
@@ -4549,6 +4598,31 @@ BEGIN
 END
 $body$;
 
+-- Names the field of the first event that is no time or no uuid where one is due.
+CREATE OR REPLACE FUNCTION "ensue".check_readable(p_events jsonb) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_each record;
+BEGIN
+    FOR v_each IN
+        SELECT f.name, e.value ->> f.name AS text
+        FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n) CROSS JOIN unnest('{occurred_at,not_before,to}'::text[]) f(name)
+        WHERE e.value ->> f.name IS NOT NULL ORDER BY e.n
+    LOOP
+        BEGIN
+            IF v_each.name = 'to' THEN
+                PERFORM v_each.text::uuid;
+            ELSE
+                PERFORM v_each.text::timestamptz;
+            END IF;
+        EXCEPTION WHEN data_exception THEN
+            PERFORM "ensue".refuse(format('%s is %s; write %s', v_each.name, to_json(left(v_each.text, 100)), CASE WHEN v_each.name = 'to'
+                THEN 'the id of a subscription' ELSE 'a time such as 2026-11-15T12:00:00Z' END));
+        END;
+    END LOOP;
+END
+$body$;
+
 -- The same with a row for each, which says what is wrong if something is. Without keys all are written at once.
 CREATE OR REPLACE FUNCTION "ensue".publish_each(p_events jsonb, p_id_start text) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET jit = off
@@ -4559,6 +4633,7 @@ DECLARE
     v_event record;
     v_id uuid;
 BEGIN
+    -- Reads are cheap here beside the rows that are written; what cannot be read is named.
     SELECT e.value INTO v_strange FROM jsonb_array_elements(p_events) e(value)
     WHERE CASE WHEN jsonb_typeof(e.value) = 'object'
         THEN e.value - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[] <> '{}' ELSE true END
@@ -4572,6 +4647,15 @@ BEGIN
                 v_strange - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[]) f(name) LIMIT 1)
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    PERFORM "ensue".refuse(format('%s is %s; write a text', f.name, left((e.value -> f.name)::text, 100)))
+    FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n) CROSS JOIN unnest('{topic,object,occurred_at,not_before,key,to}'::text[]) f(name)
+    WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'null');
+    BEGIN
+        PERFORM count((e.value ->> 'occurred_at')::timestamptz), count((e.value ->> 'not_before')::timestamptz), count((e.value ->> 'to')::uuid)
+        FROM jsonb_array_elements(p_events) e(value);
+    EXCEPTION WHEN data_exception THEN
+        PERFORM "ensue".check_readable(p_events);
+    END;
     IF NOT jsonb_path_exists(p_events, '$[*].key ? (@ != null)') THEN
         RETURN QUERY WITH sent AS MATERIALIZED (
             SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
@@ -4630,7 +4714,13 @@ BEGIN
     IF chunk_size < 1 THEN
         RAISE EXCEPTION 'chunk_size must be at least 1' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT r.o_count INTO v_moved FROM "ensue".release_due(NULL, 0, chunk_size, 4194304) r;
+    BEGIN
+        SELECT r.o_count INTO v_moved FROM "ensue".release_due(NULL, 0, chunk_size, 4194304) r;
+    EXCEPTION WHEN check_violation THEN
+        -- The only check that a row of the log can fail is that of its place: there is no partition for it. Room for as much as one call may move.
+        PERFORM "ensue".ensure_partitions(s.o_rows, greatest(s.o_ahead, 2 * chunk_size + 1000)) FROM "ensue".partitions_set() s;
+        SELECT r.o_count INTO v_moved FROM "ensue".release_due(NULL, 0, chunk_size, 4194304) r;
+    END;
     RETURN v_moved;
 END
 $body$;
@@ -4861,8 +4951,8 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
 AS $body$
 DECLARE
-    c_token CONSTANT text := '(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|''(?:[^'']|'''')*''|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+'
-        '|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)';
+    c_token CONSTANT text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
+        || $re$|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)$re$;
     c_columns_e CONSTANT text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
     c_columns_s CONSTANT text[] := '{params,id,group_id}';
     c_columns CONSTANT text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
@@ -4898,19 +4988,19 @@ BEGIN
     END IF;
     v_raw := ARRAY(SELECT m.t[1] FROM regexp_matches(p_condition, c_token, 'g') WITH ORDINALITY m(t, n) ORDER BY m.n);
     FOREACH v_token IN ARRAY v_raw LOOP
-        CONTINUE WHEN v_token ~ '^(\s|--|/\*.*\*/$)';
+        CONTINUE WHEN v_token ~ $re$^(\s|--|/\*.*\*/$)$re$;
         IF v_token ~ '^[A-Za-z_]' THEN
             v_tokens := v_tokens || lower(v_token COLLATE "C");
             v_kinds := v_kinds || 'word'::text;
         ELSIF v_token ~ '^".' THEN
             v_tokens := v_tokens || v_token;
             v_kinds := v_kinds || 'name'::text;
-        ELSIF v_token ~ '^(''.|\$\$..)' THEN
+        ELSIF v_token ~ $re$^('.|\$\$..)$re$ THEN
             -- What it says, after a quote: so it is like no word and no sign.
             v_tokens := v_tokens || ('''' || CASE WHEN v_token ~ '^''' THEN replace(substr(v_token, 2, length(v_token) - 2), '''''', '''')
                 ELSE substr(v_token, 3, length(v_token) - 4) END);
             v_kinds := v_kinds || 'text'::text;
-        ELSIF v_token ~ '^\.?[0-9]' THEN
+        ELSIF v_token ~ '^[.]?[0-9]' THEN
             v_tokens := v_tokens || v_token;
             v_kinds := v_kinds || 'number'::text;
         ELSIF v_token ~ '^[-+*/<>=~!@#%^&|`?]' THEN
@@ -4928,7 +5018,7 @@ BEGIN
         ELSE
             PERFORM "ensue".condition_refused(v_token, CASE
                 WHEN v_token = ';' THEN 'a condition is one expression, not statements'
-                WHEN v_token ~ '^\$[0-9]' THEN 'there are no placeholders; put values into params and read s.params'
+                WHEN v_token ~ '^[$][0-9]' THEN 'there are no placeholders; put values into params and read s.params'
                 WHEN v_token IN ('''', '"') THEN 'the quote is not closed; a text stands in single quotes: ''like this'''
                 ELSE 'this is not part of the language of conditions' END);
         END IF;
@@ -5220,9 +5310,9 @@ BEGIN
     v_fault := CASE
         WHEN gid IS NULL OR gid = '' THEN 'gid is empty; name the group in dotted segments, such as billing.invoices'
         WHEN octet_length(gid) > 255 THEN format('gid has %s bytes; at most 255 are allowed: shorten it', octet_length(gid))
-        WHEN gid ~ '(^\.|\.\.|\.$)' THEN 'gid has an empty segment; write one dot between segments and none at the ends, as in billing.invoices'
-        WHEN gid ~ '[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]'
-            THEN 'gid may not contain ' || quote_literal(substring(gid FROM '[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]'))
+        WHEN gid ~ '(^[.]|[.][.]|[.]$)' THEN 'gid has an empty segment; write one dot between segments and none at the ends, as in billing.invoices'
+        WHEN gid ~ $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$
+            THEN 'gid may not contain ' || quote_literal(substring(gid FROM $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$))
                 || '; use letters, digits and _ - : / @ + ~ = $ between dots'
         WHEN octet_length(v_params) > 65536
             THEN format('params has %s bytes; at most 65536 are allowed: make it smaller', octet_length(v_params))
@@ -5391,7 +5481,7 @@ BEGIN
                 END;
             END LOOP;
             v_known := v_version;
-            v_reads_ids := coalesce(array_to_string(v_conditions, ' ') ~* '\mid\M', false);
+            v_reads_ids := coalesce(array_to_string(v_conditions, ' ') ~* $re$\mid\M$re$, false);
         END IF;
         IF v_reads_ids THEN
             v_page := ARRAY(
@@ -5798,7 +5888,9 @@ AS $body$
 DECLARE
     v_key text := substr(p_scope, position(':' IN p_scope) + 1);
 BEGIN
-    IF starts_with(p_scope, 'handler:') OR starts_with(p_scope, 'schedule:') THEN
+    IF p_scope IN ('handler:', 'schedule:', 'object:') THEN
+        PERFORM "ensue".refuse(format('scope %s names nothing; write handler:KEY, object:KEY or schedule:NAME, such as object:order:17', p_scope));
+    ELSIF starts_with(p_scope, 'handler:') OR starts_with(p_scope, 'schedule:') THEN
         PERFORM "ensue".check_dotted('scope', v_key);
     ELSIF starts_with(p_scope, 'object:') THEN
         PERFORM "ensue".check_plain('scope', v_key, 512);
@@ -6184,7 +6276,7 @@ BEGIN
     v_dies := NOT coalesce(retry, true) OR v_job.attempts >= v_job.attempts_max;
     v_wait := least(coalesce(retry_in, "ensue".job_delay(v_job.handler, v_job.attempts)), 31622400000000 * interval '1 microsecond');
     RETURN "ensue".job_end_one(id, claim, CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END, 'cancelled', false,
-        CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END, coalesce(error, ''), NULL);
+        CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END, coalesce(nullif(error, ''), 'the worker gave no reason'), NULL);
 END
 $body$;
 
@@ -6264,7 +6356,7 @@ CREATE OR REPLACE FUNCTION "ensue".mutation_name(p_name text) RETURNS text LANGU
 AS $body$
     SELECT CASE WHEN p_name COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]+$' THEN p_name ELSE (
         SELECT string_agg(CASE WHEN c.one COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]$' THEN c.one
-            ELSE regexp_replace(upper(encode(convert_to(c.one, 'UTF8'), 'hex')), '(..)', '=\1', 'g') END, '' ORDER BY c.n)
+            ELSE regexp_replace(upper(encode(convert_to(c.one, 'UTF8'), 'hex')), '(..)', $re$=\1$re$, 'g') END, '' ORDER BY c.n)
         FROM regexp_split_to_table(p_name, '') WITH ORDINALITY c(one, n)) END
 $body$;
 
@@ -6458,6 +6550,19 @@ BEGIN
 END
 $body$;
 
+-- How many events a new partition holds, and how many places are to have one ahead, as it is set now.
+CREATE OR REPLACE FUNCTION "ensue".partitions_set(OUT o_rows bigint, OUT o_ahead bigint) LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_interval text := "ensue".setting('partition_interval', '1000000');
+    v_ahead text := "ensue".setting('future_intervals_to_create', '3');
+BEGIN
+    o_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint ELSE least(greatest("ensue".events_of(v_interval), 10000), 10000000) END;
+    o_ahead := CASE WHEN v_ahead ~ '^[0-9]+$' THEN o_rows * v_ahead::bigint
+        ELSE least(greatest("ensue".events_of(v_ahead), o_rows), o_rows * 100) END;
+END
+$body$;
+
 -- The oldest place of the log that a group needs, and whose it is; no row if there are no groups. A lane that stands still needs its event and what comes after it.
 CREATE OR REPLACE FUNCTION "ensue".log_needed(OUT o_from bigint, OUT o_group text) LANGUAGE sql STABLE
 AS $body$
@@ -6483,11 +6588,8 @@ CREATE OR REPLACE FUNCTION "ensue".maintain(
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_rows bigint;
-    v_ahead text := "ensue".setting('future_intervals_to_create', '3');
-    v_interval text := "ensue".setting('partition_interval', '1000000');
     v_retention interval := "ensue".setting('partition_retention_period', NULL)::interval;
-    v_count bigint := (SELECT count(*) FROM "ensue".partitions);
+    v_attached bigint;
     v_needed record;
     v_keep_from bigint;
     v_first bigint;
@@ -6497,6 +6599,14 @@ BEGIN
     partitions_dropped := 0;
     events_trimmed := 0;
     PERFORM "ensue".need_read_committed('maintain');
+    -- First: what follows may have something to say in the log.
+    v_attached := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident('ensue') || '.events'));
+    BEGIN
+        PERFORM "ensue".ensure_partitions(s.o_rows, s.o_ahead) FROM "ensue".partitions_set() s;
+    EXCEPTION WHEN lock_not_available THEN
+        again := true;
+    END;
+    partitions_made := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident('ensue') || '.events')) - v_attached;
     again := "ensue".subscriptions_expire(NULL, 1000) >= 1000 OR again;
     again := "ensue".purge_keys(NULL, 0, 1000) >= 1000 OR again;
     PERFORM "ensue".members_forget(clock_timestamp());
@@ -6509,15 +6619,6 @@ BEGIN
     -- Behind what locks groups and members: so do those who settle.
     PERFORM "ensue".rules_expire();
     again := "ensue".jobs_tick(1000) >= 1000 OR again;
-    BEGIN
-        v_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint
-            ELSE least(greatest("ensue".events_of(v_interval), 10000), 10000000) END;
-        PERFORM "ensue".ensure_partitions(v_rows, CASE WHEN v_ahead ~ '^[0-9]+$' THEN v_rows * v_ahead::bigint
-            ELSE least(greatest("ensue".events_of(v_ahead), v_rows), v_rows * 100) END);
-    EXCEPTION WHEN lock_not_available THEN
-        again := true;
-    END;
-    partitions_made := (SELECT count(*) FROM "ensue".partitions) - v_count;
     BEGIN
         WHILE partitions_dropped < 10 AND "ensue".drop_detached() LOOP
             partitions_dropped := partitions_dropped + 1;
@@ -6550,8 +6651,10 @@ $body$;
 -- Who may do what? Run last, by every upgrade; again with `SELECT * FROM apply_grants()` when roles were made meanwhile.
 --
 -- Roles belong to the whole cluster, so their names begin with that of the schema: `ensue_publish`, `ensue_consume`, `ensue_operate` to be granted to logins,
--- `ensue_owner`, as which functions run that have to change tables, and `ensue_evaluate`, as which conditions are evaluated. None of them can log in.
--- Where the installer may not make roles, the functions run as the installer: apply_grants tells what is missing, and what to do.
+-- `ensue_serve` to that of a node which owns nothing, `ensue_owner`, as which functions run that have to change tables, and `ensue_evaluate`, as which conditions
+-- are evaluated. None of them can log in. Where the installer may not make roles, the functions run as the installer: apply_grants tells what is missing, and what to do.
+--
+-- A node needs all tables and functions, so `ensue_serve` has them, but it owns none: who may change a function that others call acts as they.
 
 -- The name of one of them. One that would be too long is told by its hash.
 CREATE OR REPLACE FUNCTION "ensue".role_name(p_for text) RETURNS text LANGUAGE sql IMMUTABLE
@@ -6570,7 +6673,7 @@ AS $body$
         ('outbox_put', 'owner', '{publish}'),
         ('own_put', 'owner', '{consume}'),
         ('own_committing', 'owner', '{owner}'),
-        ('poll_for_events', 'owner', '{publish,operate}'),
+        ('poll_for_events', 'owner', '{publish,consume,operate}'),
         ('subscribe', 'owner', '{consume}'),
         ('unsubscribe', 'owner', '{consume}'),
         ('read_next_events', 'owner', '{consume}'),
@@ -6598,6 +6701,9 @@ AS $body$
         ('mutations_update', 'owner', '{operate}'),
         ('mutations_delete', 'owner', '{operate}'),
         ('maintain', 'installer', '{operate}'),
+        ('ensure_partitions', 'installer', '{owner,serve}'),
+        ('detach_trimmed', 'installer', '{owner,serve}'),
+        ('drop_detached', 'installer', '{owner,serve}'),
         ('condition_evaluate', 'evaluate', '{owner}'),
         ('condition_try', 'evaluate', '{owner}'),
         ('condition_member', 'caller', '{evaluate}'),
@@ -6623,6 +6729,7 @@ DECLARE
     v_role text;
     v_found pg_roles;
     v_there text[] := '{}'; -- the roles that can be used, by what they are for
+    v_who name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
     v_each record;
 BEGIN
     BEGIN
@@ -6630,7 +6737,7 @@ BEGIN
     EXCEPTION WHEN insufficient_privilege THEN
         RETURN NEXT format('not every function of the schema is %s''s: %s; give it away or drop it, and call apply_grants again', current_user, sqlerrm);
     END;
-    FOREACH v_for IN ARRAY '{publish,consume,operate,owner,evaluate}'::text[] LOOP
+    FOREACH v_for IN ARRAY '{publish,consume,operate,serve,owner,evaluate}'::text[] LOOP
         v_role := "ensue".role_name(v_for);
         IF NOT EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname = v_role) THEN
             BEGIN
@@ -6652,9 +6759,12 @@ BEGIN
             CONTINUE;
         END IF;
         BEGIN
-            IF v_for IN ('owner', 'evaluate') AND NOT pg_has_role(v_role, 'USAGE') THEN
-                EXECUTE format('GRANT %I TO %I', v_role, current_user);
-            END IF;
+            FOR v_who IN
+                SELECT r.rolname FROM pg_roles r WHERE v_for IN ('owner', 'evaluate') AND NOT pg_has_role(r.rolname, v_role, 'USAGE')
+                    AND (r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'ensue'))
+            LOOP
+                EXECUTE format('GRANT %I TO %I', v_role, v_who);
+            END LOOP;
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', 'ensue', v_role);
             v_there := v_there || v_for;
         EXCEPTION WHEN insufficient_privilege THEN
@@ -6662,17 +6772,18 @@ BEGIN
         END;
     END LOOP;
 
-    IF 'owner' = ANY (v_there) THEN
+    FOREACH v_for IN ARRAY '{owner,serve}'::text[] LOOP
+        CONTINUE WHEN v_for <> ALL (v_there);
         -- On what the log is, not on its partitions: who has the one needs no right on the others.
         FOR v_each IN
             SELECT c.relname, c.relkind FROM pg_class c WHERE c.relnamespace = to_regnamespace(quote_ident('ensue')) AND NOT c.relispartition
-                AND c.relkind IN ('r', 'p', 'S')
+                AND c.relkind IN ('r', 'p', 'v', 'S')
         LOOP
             EXECUTE format(CASE v_each.relkind WHEN 'S' THEN 'GRANT USAGE, SELECT ON SEQUENCE %I.%I TO %I'
-                ELSE 'GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %I' END, 'ensue', v_each.relname, "ensue".role_name('owner'));
+                ELSE 'GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %I' END, 'ensue', v_each.relname, "ensue".role_name(v_for));
         END LOOP;
-        EXECUTE format('GRANT EXECUTE ON ALL ROUTINES IN SCHEMA %I TO %I', 'ensue', "ensue".role_name('owner'));
-    END IF;
+        EXECUTE format('GRANT EXECUTE ON ALL ROUTINES IN SCHEMA %I TO %I', 'ensue', "ensue".role_name(v_for));
+    END LOOP;
     FOREACH v_for IN ARRAY '{owner,evaluate}'::text[] LOOP
         CONTINUE WHEN v_for <> ALL (v_there);
         v_role := "ensue".role_name(v_for);
@@ -6716,4 +6827,4 @@ INSERT INTO "ensue".schema_version (version, compatible_from)
 SELECT n, 13 FROM generate_series(0 + 1, 15) n;
 
 -- The first partitions of the log.
-DO $body$ BEGIN PERFORM "ensue".ensure_partitions(1000000, 3000000); END $body$;
+DO $body$ BEGIN PERFORM "ensue".ensure_partitions(s.o_rows, s.o_ahead) FROM "ensue".partitions_set() s; END $body$;

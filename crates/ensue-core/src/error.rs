@@ -45,7 +45,9 @@ pub enum StoreError {
     Full(String),
     /// The store cannot be reached right now; the call may be sent again: nothing of it was done, or doing it twice is
     /// doing it once.
-    #[error("the store cannot be reached right now; send the call again ({0})")]
+    #[error(
+        "the store cannot be reached right now ({0}): check its address and that it runs, and send the call again later"
+    )]
     Unavailable(String),
     /// The call may have been carried out or not, and the store cannot say which. Never repeated blindly: only what has
     /// a key is not stored twice.

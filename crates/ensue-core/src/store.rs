@@ -176,6 +176,12 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
     /// About how many bytes the events in the log take, estimated from a sample.
     async fn bytes(&self) -> Result<u64, StoreError>;
 
+    /// Forget what was recorded longer ago than this, if the store itself says so, for who has no word of its own: engines whose users set it
+    /// beside the log. Asked anew whenever something may be forgotten.
+    async fn retention_age(&self) -> Result<Option<SignedDuration>, StoreError> {
+        Ok(None)
+    }
+
     /// Forgets events before `keep_from`, the oldest first, at most `limit` of them; answers what is left. Numbers go
     /// on where they were, even when nothing is left. `prev` of a later event no longer points to what is forgotten.
     async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError>;

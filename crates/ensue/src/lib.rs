@@ -158,7 +158,7 @@ pub use upkeep::Running;
 pub use wanted::{ConditionError, Wanted, Where};
 
 #[cfg(feature = "postgres")]
-pub use ensue_stores::postgres::{PostgresOptions, PostgresStore, ServerSettings, Upgrade};
+pub use ensue_stores::postgres::{Drift, PostgresOptions, PostgresStore, ServerSettings, Upgrade};
 
 /// Your own transactions on Postgres, and the drivers whose they may be.
 #[cfg(feature = "postgres")]

@@ -6,7 +6,7 @@ use crate::jobs::JobLoops;
 use crate::parking;
 use crate::schedules;
 use ensue_core::positions::GroupState;
-use ensue_core::retention::keep_from;
+use ensue_core::retention::{Retention, keep_from};
 use ensue_core::{Seq, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,8 +144,12 @@ async fn forget_regularly(bus: Ensue) {
 /// Forgets what retention no longer wants, in small commits that leave room for appends between them.
 async fn forget(bus: &Ensue) -> Result<(), StoreError> {
     let store = bus.store();
-    if bus.inner().options.retention.forgets() {
-        trim(bus).await?;
+    let mut retention = bus.inner().options.retention;
+    if retention.age.is_none() {
+        retention.age = store.retention_age().await?;
+    }
+    if retention.forgets() {
+        trim(bus, retention).await?;
     }
     while store.purge_keys(FORGET_BATCH).await? == FORGET_BATCH {
         tokio::task::yield_now().await;
@@ -158,9 +162,8 @@ async fn forget(bus: &Ensue) -> Result<(), StoreError> {
 }
 
 /// Trims the log, up to what a group still needs.
-async fn trim(bus: &Ensue) -> Result<(), StoreError> {
+async fn trim(bus: &Ensue, retention: Retention) -> Result<(), StoreError> {
     let store = bus.store();
-    let retention = bus.inner().options.retention;
     let first_young = match retention.horizon(store.now().await?) {
         Some(horizon) => Some(store.seq_before(horizon).await? + 1),
         None => None,
@@ -168,7 +171,7 @@ async fn trim(bus: &Ensue) -> Result<(), StoreError> {
     let bytes = if retention.bytes.is_some() { store.bytes().await? } else { 0 };
     let before = store.bounds().await?;
     let unwanted_before = keep_from(&retention, before, first_young, bytes);
-    park_lanes(bus, unwanted_before).await?;
+    park_lanes(bus, retention, unwanted_before).await?;
     let mut bounds = before;
     while bounds.first < unwanted_before {
         // Asked each time: a group may have been made or moved back meanwhile.
@@ -193,8 +196,8 @@ async fn trim(bus: &Ensue) -> Result<(), StoreError> {
 }
 
 /// Copies aside what lanes need of what is unwanted, so that they do not keep the log.
-async fn park_lanes(bus: &Ensue, unwanted_before: Seq) -> Result<(), StoreError> {
-    let (store, retention) = (bus.store(), bus.inner().options.retention);
+async fn park_lanes(bus: &Ensue, retention: Retention, unwanted_before: Seq) -> Result<(), StoreError> {
+    let store = bus.store();
     let (groups, now) = (store.groups().await?, store.now().await?);
     match retention.lanes_in_the_way(&groups, unwanted_before, now) {
         Some(before) => parking::park(store, &retention, &groups, before, now).await,

@@ -55,7 +55,16 @@ impl Change {
         match self {
             Self { from: 0, to, .. } => format!("{address} was made, with version {to} of the schema"),
             Self { from, to, .. } if self.is_needed() => format!("{address} was brought from version {from} to {to}"),
+            Self { script, .. } if !script.is_empty() => script.trim_start_matches("-- ").trim_end().to_owned(),
             Self { to, .. } => format!("{address} is up to date, with version {to}"),
+        }
+    }
+
+    /// The SQL, for the program that it is meant for.
+    fn printed(&self, address: &Address) -> String {
+        match address.place() {
+            Place::Postgres if self.is_needed() => Upgrade::for_psql(&self.script),
+            Place::Postgres | Place::Memory | Place::File(_) => self.script.clone(),
         }
     }
 }
@@ -72,7 +81,7 @@ pub async fn run(args: MigrateArgs) -> anyhow::Result<Outcome> {
         return match args.output.json {
             true => output::answer(&told(&change, Some(&change.script)), args.output, String::new),
             false if change.script.is_empty() => Ok(Outcome::Done),
-            false => output::line(change.script.trim_end()).map(|()| Outcome::Done),
+            false => output::line(change.printed(&address).trim_end()).map(|()| Outcome::Done),
         };
     }
     carry_out(&address).await.with_context(|| format!("cannot bring {address} up to date"))?;
@@ -92,7 +101,7 @@ fn print_script(store: Option<&str>) -> anyhow::Result<Outcome> {
         Some(address) if address.place() == Place::Postgres => Upgrade::schema_of(address.as_str())?,
         Some(_) | None => SCHEMA_DEFAULT.to_owned(),
     };
-    output::line(Upgrade::install(&schema).trim_end())?;
+    output::line(Upgrade::for_psql(&Upgrade::install(&schema)).trim_end())?;
     Ok(Outcome::Done)
 }
 

@@ -44,7 +44,7 @@ fn a_schema_that_psql_has_made_is_served() {
     assert!(dry.contains(&format!("CREATE TABLE \"{schema}\".events")), "{dry}");
     let database = url.split_once('?').unwrap().0;
     let mut psql = Command::new("psql")
-        .args(["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", "-", database])
+        .args(["-X", "-q", "-1", "-f", "-", database])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -52,6 +52,16 @@ fn a_schema_that_psql_has_made_is_served() {
         .expect("psql is there where Postgres is");
     psql.stdin.take().unwrap().write_all(dry.as_bytes()).unwrap();
     assert!(psql.wait().unwrap().success());
+    // Said twice it stops at once, and says so.
+    std::fs::write(folder.path().join("again.sql"), &dry).unwrap();
+    let again = Command::new("psql")
+        .args(["-X", "-q", "-1", "-f", "again.sql", database])
+        .current_dir(folder.path())
+        .output()
+        .expect("psql runs");
+    let told = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(3), "{told}");
+    assert!(told.contains("is installed in the schema") && !told.contains("current transaction is aborted"), "{told}");
     assert_eq!(run(folder.path(), &["migrate", "--dry-run", "--store", &url]).good(), "");
     let server = Server::start_with(
         &mut ensue(folder.path(), &["serve", "--listen", "127.0.0.1:0", "--store", &url]),

@@ -1,17 +1,37 @@
 //! Is everything in the schema as this program has it?
 //!
-//! A function that somebody has replaced, or an index that is gone or was never finished, changes what the engine does without
-//! changing its version. Functions are compared by their text, indexes by their names, their tables and whether they are in use.
+//! What somebody has replaced, dropped, or never finished changes what the engine does without changing its version. Functions are compared by
+//! their texts. All else is compared with `sql/facts.txt`: what the catalog says of a schema that was just made, written by a test, so that
+//! nothing has to be made here in order to look. Rights are compared with what `apply_grants()` gives.
 
 use super::PostgresStore;
 use super::migrate::newest;
-use super::migrations::{FUNCTIONS, TABLES};
+use super::migrations::FUNCTIONS;
 use super::schema::Schema;
 use ensue_core::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What stands before a function in the templates.
 const FUNCTION: &str = "FUNCTION {schema}.";
+/// What a schema of this version has.
+const FACTS: &str = include_str!("sql/facts.txt");
+
+/// Something that is not as this program has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// What it is.
+    pub found: String,
+    /// What to do about it.
+    pub fix: String,
+    /// Does everything work all the same, only with fewer guards?
+    pub is_harmless: bool,
+}
+
+impl Drift {
+    fn new(found: String, fix: &str) -> Self {
+        Self { found, fix: fix.to_owned(), is_harmless: false }
+    }
+}
 
 /// The functions that a template makes: their names, and their texts for this schema.
 fn functions<'t>(template: &'t str, schema: &Schema) -> Vec<(&'t str, String)> {
@@ -23,28 +43,65 @@ fn functions<'t>(template: &'t str, schema: &Schema) -> Vec<(&'t str, String)> {
     template.split(&format!("CREATE OR REPLACE {FUNCTION}")).skip(1).filter_map(made).collect()
 }
 
-/// The indexes that a template makes: the name and the table of each.
-fn indexes(template: &str) -> Vec<(&str, &str)> {
-    let made = |line| {
-        let line: &str = line;
-        let rest = line.strip_prefix("CREATE INDEX ").or_else(|| line.strip_prefix("CREATE UNIQUE INDEX "))?;
-        let (name, rest) = rest.split_once(" ON {schema}.")?;
-        Some((name, rest.split([' ', '(']).next()?))
+/// What is like what: the kind and the name of each thing, and what is said of it.
+type Facts = BTreeMap<(String, String), String>;
+
+fn facts(lines: &str) -> Facts {
+    let fact = |line: &str| {
+        let mut words = line.splitn(3, '\t').map(str::to_owned);
+        Some(((words.next()?, words.next()?), words.next()?))
     };
-    template.lines().filter_map(made).collect()
+    lines.lines().filter_map(fact).collect()
+}
+
+/// What of the first is missing in the second, or something else there. What belongs to a table that is missing is not told of.
+fn missing(expected: &Facts, there: &Facts) -> Vec<String> {
+    let is_there =
+        |name: &str| ["table", "view", "type"].iter().any(|kind| there.contains_key(&((*kind).into(), name.into())));
+    let mut found = Vec::new();
+    for ((kind, name), detail) in expected {
+        match there.get(&(kind.clone(), name.clone())) {
+            None if name.split_once(" of ").is_some_and(|(_, table)| !is_there(table)) => {}
+            None => found.push(format!("the {kind} {name} is missing")),
+            Some(other) if other != detail => {
+                found.push(format!("the {kind} {name} is {other}; it should be {detail}"))
+            }
+            Some(_) => {}
+        }
+    }
+    found
 }
 
 impl PostgresStore {
     /// What differs from what this program has made or would make; nothing of a schema that a newer program has upgraded.
-    pub async fn drift(&self) -> Result<Vec<String>, StoreError> {
+    pub async fn drift(&self) -> Result<Vec<Drift>, StoreError> {
         let schema = Schema::new(self.schema.clone());
         let sql = schema.fill("SELECT coalesce(max(version), 0) FROM {schema}.schema_version");
         if self.server.query_one(&sql, &[]).await?.get::<_, i32>(0) > newest() {
             return Ok(Vec::new());
         }
-        let mut drift = self.functions_that_differ(&schema).await?;
-        drift.extend(self.indexes_that_differ().await?);
+        let mut found = missing(&facts(FACTS), &facts(&self.facts().await?));
+        found.extend(self.functions_that_differ(&schema).await?);
+        // What is needed to look further may be gone.
+        let is_whole = |word: &str| !found.iter().any(|found| found.contains(word));
+        let (are_partitions_known, are_rights_known) =
+            (is_whole("partitions"), is_whole("grants") && is_whole("role_name"));
+        let anew = "make it anew from the output of `ensue migrate --sql`";
+        let mut drift: Vec<_> = found.into_iter().map(|found| Drift::new(found, anew)).collect();
+        if are_partitions_known {
+            drift.extend(self.partitions_gone(&schema).await?);
+        }
+        if are_rights_known {
+            drift.extend(self.rights_that_differ(&schema).await?);
+        }
         Ok(drift)
+    }
+
+    /// What the catalog says of this schema, a line for each thing, as it is kept in `sql/facts.txt`.
+    pub async fn facts(&self) -> Result<String, StoreError> {
+        let rows = self.server.query(include_str!("sql/facts.sql"), &[&self.schema]).await?;
+        let line = |row: &tokio_postgres::Row| [0, 1, 2].map(|column| row.get::<_, &str>(column)).join("\t") + "\n";
+        Ok(rows.iter().map(line).collect())
     }
 
     async fn functions_that_differ(&self, schema: &Schema) -> Result<Vec<String>, StoreError> {
@@ -54,37 +111,32 @@ impl PostgresStore {
         for row in self.server.query(ask, &[&self.schema]).await? {
             there.entry(row.get(0)).or_default().insert(row.get(1));
         }
-        let mut drift = Vec::new();
-        for (name, body) in FUNCTIONS.iter().flat_map(|template| functions(template, schema)) {
-            match there.get(name) {
-                None => drift.push(format!("the function {name} is missing")),
-                Some(bodies) if !bodies.contains(&body) => {
-                    drift.push(format!("the function {name} is not this program's"));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(drift)
+        let written = FUNCTIONS.iter().flat_map(|template| functions(template, schema));
+        let differs = |(name, body): &(&str, String)| there.get(*name).is_some_and(|bodies| !bodies.contains(body));
+        Ok(written.filter(differs).map(|(name, _)| format!("the function {name} is not this program's")).collect())
     }
 
-    async fn indexes_that_differ(&self) -> Result<Vec<String>, StoreError> {
-        let ask = "SELECT i.relname::text, t.relname::text, x.indisvalid FROM pg_index x \
-                   JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid \
-                   JOIN pg_namespace n ON n.oid = i.relnamespace WHERE n.nspname = $1";
-        let mut there: BTreeMap<String, (String, bool)> = BTreeMap::new();
-        for row in self.server.query(ask, &[&self.schema]).await? {
-            there.insert(row.get(0), (row.get(1), row.get(2)));
-        }
-        let mut drift = Vec::new();
-        for (name, table) in TABLES.iter().flat_map(|template| indexes(template)) {
-            match there.get(name) {
-                None => drift.push(format!("the index {name} of {table} is missing")),
-                Some((on, _)) if on != table => drift.push(format!("the index {name} is of {on}, not of {table}")),
-                Some((_, false)) => drift.push(format!("the index {name} of {table} is not valid")),
-                Some((_, true)) => {}
-            }
-        }
-        Ok(drift)
+    /// The log stops where one is missing that is yet to come; where it has passed, events are lost.
+    async fn partitions_gone(&self, schema: &Schema) -> Result<Vec<Drift>, StoreError> {
+        let gone = |row: &tokio_postgres::Row| {
+            let (from, to): (i64, i64) = (row.get(0), row.get(1));
+            let what = if row.get(2) { "is no part of it any more" } else { "is missing" };
+            let found = format!("the partition events_p{from} of the log, for the events {from} to {}, {what}", to - 1);
+            let fix = schema.fill(
+                "SELECT * FROM {schema}.maintain() puts one there, as does `ensue serve` when it needs it; what was in one that was dropped is \
+                 only in your backup: run `ensue verify`",
+            );
+            Drift::new(found, &fix)
+        };
+        let ask = schema.fill("SELECT from_seq, to_seq, is_there FROM {schema}.partitions_gone()");
+        Ok(self.server.query(&ask, &[]).await?.iter().map(gone).collect())
+    }
+
+    async fn rights_that_differ(&self, schema: &Schema) -> Result<Vec<Drift>, StoreError> {
+        let fix = schema.fill("SELECT * FROM {schema}.apply_grants(), as a superuser or as the owner of the schema");
+        let differs = |row: &tokio_postgres::Row| Drift { is_harmless: row.get(0), ..Drift::new(row.get(1), &fix) };
+        let rows = self.server.query(&schema.fill(include_str!("sql/rights.sql")), &[]).await?;
+        Ok(rows.iter().map(differs).collect())
     }
 }
 
@@ -93,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_and_every_index_is_found_in_the_templates() {
+    fn every_function_is_found_in_the_templates() {
         let schema = Schema::new("log".into());
         let found: Vec<_> = FUNCTIONS.iter().flat_map(|template| functions(template, &schema)).collect();
         let written: usize = FUNCTIONS.iter().map(|template| template.matches(FUNCTION).count()).sum();
@@ -103,13 +155,16 @@ mod tests {
             append.starts_with("\nDECLARE") && append.ends_with("END\n") && append.contains("\"log\".events"),
             "{append}"
         );
-        let indexes: Vec<_> = TABLES.iter().flat_map(|template| indexes(template)).collect();
-        let count = |template: &&str| template.matches(" INDEX ").count() - template.matches("DROP INDEX ").count();
-        let written: usize = TABLES.iter().map(count).sum();
-        assert!(
-            indexes.contains(&("outbox_key", "outbox")) && indexes.contains(&("jobs_available", "jobs")),
-            "{indexes:?}"
+    }
+
+    #[test]
+    fn what_belongs_to_a_missing_table_is_not_told_of() {
+        let expected = facts("column\ta of t\ttext\nindex\ti of t\tvalid\ntable\tt\tplain\nview\tv\tplain\n");
+        assert_eq!(missing(&expected, &facts("view\tv\tplain\n")), ["the table t is missing"]);
+        let there = facts("index\ti of t\tnot valid\ntable\tt\tplain\nview\tv\tplain\ntable\tu\tplain\n");
+        assert_eq!(
+            missing(&expected, &there),
+            ["the column a of t is missing", "the index i of t is not valid; it should be valid"]
         );
-        assert_eq!(indexes.len(), written, "{indexes:?}");
     }
 }

@@ -138,7 +138,12 @@ fn explain_refusal(code: &str, message: &str, place: &str) -> StoreError {
         "26000" | "42P05" => {
             engine("a pooler gives the connection to others after each transaction: add pooler=transaction to the URL")
         }
-        "42501" => engine("GRANT CREATE ON DATABASE to the user of the URL, or make it the owner of the schema"),
+        "42501" => engine(
+            "GRANT CREATE ON DATABASE to the user of the URL, or make it the owner of the schema; to serve a schema that somebody else \
+             has installed and upgrades, GRANT it the role whose name is that of the schema and `_serve`",
+        ),
+        // Partitions were made before this is told: something else is wrong with them.
+        "23514" => engine("run `ensue doctor`, which says what the log lacks, or SELECT maintain() in its schema"),
         "42P07" | "42723" => StoreError::Schema(format!(
             "the schema at {place} holds things that are not Ensue's ({message}): choose another with ?schema=NAME"
         )),
@@ -191,6 +196,8 @@ mod tests {
             ("26000", "pooler=transaction"),
             ("42P05", "pooler=transaction"),
             ("42501", "GRANT CREATE"),
+            ("42501", "_serve"),
+            ("23514", "ensue doctor"),
             ("28P01", "check user and password"),
             ("28000", "pg_hba.conf"),
         ] {

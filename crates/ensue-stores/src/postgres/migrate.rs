@@ -30,28 +30,15 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
     loop {
         let found = within(server.statement_time_max, version(&client, schema)).await.map_err(told)?;
         if found > newest() {
-            let sql = schema.fill("SELECT compatible_from FROM {schema}.schema_version ORDER BY version DESC LIMIT 1");
-            let row = server.way.query_one(&client, server.statement_time_max, &sql, &[]).await.map_err(told)?;
-            if row.get::<_, i32>(0) <= newest() {
-                tracing::info!(schema = schema.name, version = found, "a newer Ensue has upgraded the schema");
-                return Ok(());
-            }
-            return Err(StoreError::Schema(format!(
-                "the schema {} at {} has version {found}, this program knows {}: use the newer Ensue that made it",
-                schema.quoted(),
-                server.place,
-                newest()
-            )));
+            check_compatible(server, &client, schema, found).await?;
+            tracing::info!(schema = schema.name, version = found, "a newer Ensue has upgraded the schema");
+            return Ok(());
         }
         if found == newest() {
             return Ok(());
         }
         if read_only {
-            return Err(StoreError::Schema(format!(
-                "there is no log of this version in the schema {} at {}: start `ensue serve` on it once, which makes it",
-                schema.quoted(),
-                server.place
-            )));
+            return Err(StoreError::Schema(too_old(found, &schema.quoted(), &server.place)));
         }
         upgrade(&client, server.way.begin(), schema, found).await.map_err(|error| told(error.into()))?;
     }
@@ -62,6 +49,38 @@ pub(super) async fn check_server(server: &Server, client: &Client) -> Result<(),
     let ask = "SELECT current_setting('server_version_num')::int";
     let answer = server.way.query_one(client, server.statement_time_max, ask, &[]).await;
     check_version(answer.map_err(|failure| explain(&failure, &server.place))?.get(0), &server.place)
+}
+
+/// May this program run beside a schema of this version, which is newer than what it knows?
+pub(super) async fn check_compatible(
+    server: &Server,
+    client: &Client,
+    schema: &Schema,
+    found: i32,
+) -> Result<(), StoreError> {
+    let sql = schema.fill("SELECT compatible_from FROM {schema}.schema_version ORDER BY version DESC LIMIT 1");
+    let row = server.way.query_one(client, server.statement_time_max, &sql, &[]).await;
+    if row.map_err(|failure| explain(&failure, &server.place))?.get::<_, i32>(0) <= newest() {
+        return Ok(());
+    }
+    Err(StoreError::Schema(format!(
+        "the schema {} at {} has version {found}, this program knows {}: use the newer Ensue that made it",
+        schema.quoted(),
+        server.place,
+        newest()
+    )))
+}
+
+/// What is said of a schema that has to be made or upgraded, to who only looks.
+fn too_old(found: i32, schema: &str, place: &str) -> String {
+    let how = "run `ensue migrate` on it, or start `ensue serve` there once";
+    match found {
+        0 => format!("there is no Ensue in the schema {schema} at {place}: {how}, which makes it"),
+        found => format!(
+            "the schema {schema} at {place} has version {found}, this program knows {}: {how}, which brings it up to date",
+            newest()
+        ),
+    }
 }
 
 /// `found` is a server's `server_version_num`.

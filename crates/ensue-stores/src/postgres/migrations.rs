@@ -125,4 +125,14 @@ mod tests {
         };
         assert_eq!((made(TABLES), made(FUNCTIONS)), (1, 0));
     }
+
+    /// What a backslash means between quotes is a setting of the session; between dollars it is itself.
+    #[test]
+    fn no_text_depends_on_how_a_session_reads_backslashes() {
+        let lines = FUNCTIONS.iter().chain(TABLES).flat_map(|template| template.lines());
+        for line in lines.filter(|line| !line.trim_start().starts_with("--")) {
+            let between_quotes: String = line.split("$re$").step_by(2).collect();
+            assert!(!between_quotes.contains('\\'), "write it between $re$ and $re$, or without: {line}");
+        }
+    }
 }

@@ -92,6 +92,7 @@ mod url;
 mod words;
 mod writer;
 
+pub use drift::Drift;
 pub use options::PostgresOptions;
 pub use own::PostgresTransaction;
 #[cfg(feature = "sqlx")]
@@ -317,6 +318,10 @@ impl Store for PostgresStore {
 
     async fn bytes(&self) -> Result<u64, StoreError> {
         self.estimate_bytes().await
+    }
+
+    async fn retention_age(&self) -> Result<Option<SignedDuration>, StoreError> {
+        self.age_set().await
     }
 
     async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {

@@ -11,8 +11,8 @@ pub struct PostgresOptions {
     pub clock: Option<Clock>,
     /// Only look: nothing is created or changed, and verbs that would are refused.
     pub read_only: bool,
-    /// How many events a new partition holds. Retention drops whole partitions.
-    pub partition_rows: u64,
+    /// How many events a new partition holds. Retention drops whole partitions. None: as `ensue.config` says when it is made.
+    pub partition_rows: Option<u64>,
     /// How long a call waits for a server that cannot be reached before it answers `Unavailable`.
     pub unavailable_after: Duration,
     /// How long the server may take to answer one statement before its connection is given up, which is how a server
@@ -28,7 +28,7 @@ impl Default for PostgresOptions {
         Self {
             clock: None,
             read_only: false,
-            partition_rows: 1_000_000,
+            partition_rows: None,
             unavailable_after: Duration::from_secs(10),
             statement_time_max: Duration::from_secs(30),
             readers_max: 8,

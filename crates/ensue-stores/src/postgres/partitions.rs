@@ -10,8 +10,8 @@ use ensue_core::{Seq, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How many partitions there are from the end of the log on, at least: the one that is written to and two more.
-pub(super) const PARTITIONS_AHEAD: u64 = 3;
+/// How many partitions there are from the end of the log on where the options say their size, at least: the one that is written to and two more.
+const PARTITIONS_AHEAD: u64 = 3;
 /// How many partitions one trim removes at most.
 const REMOVED_MAX: usize = 100;
 
@@ -19,7 +19,10 @@ const REMOVED_MAX: usize = 100;
 pub(super) struct Partitions {
     server: Arc<Server>,
     sql: Arc<Sql>,
-    rows: u64,
+    /// How many events a new one holds; none: as `ensue.config` says whenever some are made.
+    rows: Option<u64>,
+    /// Fewer places than this left: more are made. As it was when some were made last.
+    room_min: AtomicU64,
     /// The first place without a partition, as far as we know.
     end: AtomicU64,
     /// The end of the log, as far as we know.
@@ -28,9 +31,9 @@ pub(super) struct Partitions {
 }
 
 impl Partitions {
-    pub fn new(server: Arc<Server>, sql: Arc<Sql>, rows: u64) -> Self {
+    pub fn new(server: Arc<Server>, sql: Arc<Sql>, rows: Option<u64>) -> Self {
         let (end, tail, at_work) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { server, sql, rows: rows.max(1), end, tail, at_work }
+        Self { server, sql, rows: rows.map(|rows| rows.max(1)), room_min: AtomicU64::new(1), end, tail, at_work }
     }
 
     /// Makes partitions ahead in the background, once the end of the log has come near the end of the last one.
@@ -59,13 +62,16 @@ impl Partitions {
 
     fn has_room(&self) -> bool {
         let left = self.end.load(Ordering::SeqCst).saturating_sub(self.tail.load(Ordering::SeqCst) + 1);
-        left >= self.rows * (PARTITIONS_AHEAD - 1)
+        left >= self.room_min.load(Ordering::SeqCst)
     }
 
     /// Makes partitions ahead now.
     pub async fn ensure(&self) -> Result<(), StoreError> {
-        let (rows, rows_ahead) = (self.rows as i64, (self.rows * PARTITIONS_AHEAD) as i64);
-        let row = self.server.query_one(&self.sql.ensure_partitions, &[&rows, &rows_ahead]).await?;
+        let (rows, ahead) = (self.rows.map(|rows| rows as i64), self.rows.map(|rows| (rows * PARTITIONS_AHEAD) as i64));
+        let row = self.server.query_one(&self.sql.ensure_partitions, &[&rows, &ahead]).await?;
+        let (rows, ahead) = (row.get::<_, i64>(1) as u64, row.get::<_, i64>(2) as u64);
+        // When the first of them is used up; where only one is wanted, when half of it is.
+        self.room_min.store((ahead - rows.min(ahead)).max(rows / 2), Ordering::SeqCst);
         self.end.fetch_max(row.get::<_, i64>(0) as u64, Ordering::SeqCst);
         Ok(())
     }

@@ -5,9 +5,8 @@
 use super::PostgresStore;
 use super::connection::within;
 use super::error::{Failure, explain};
-use super::migrate::{check_server, migrate, newest, script, version};
+use super::migrate::{check_compatible, check_server, migrate, newest, script, version};
 use super::options::PostgresOptions;
-use super::partitions::PARTITIONS_AHEAD;
 use super::schema::Schema;
 use super::server::Server;
 use super::url;
@@ -22,24 +21,24 @@ pub struct Upgrade {
     pub from: i32,
     /// The version that this program knows, or that of the schema if that is newer and lets this program run beside it.
     pub to: i32,
-    /// What leads from one to the other; nothing if nothing is to be done.
+    /// What leads from one to the other; nothing if nothing is to be done, but for a comment where a newer Ensue has upgraded the schema.
     pub script: String,
 }
 
 /// What is said before a script. To be run whole, or not at all.
 fn header(what: &str) -> String {
-    format!("-- {what}\n-- Run it in one transaction: psql -1 -v ON_ERROR_STOP=1 -f FILE\n\n")
+    format!("-- {what}\n-- Run it in one transaction: psql -1 -f FILE\n\n")
 }
+
+/// Has psql stop at the first error, and say so with its exit code. Other programs do not know this line.
+const FOR_PSQL: &str = "\\set ON_ERROR_STOP on\n";
 
 /// What is made by a store that is opened, and by nobody who only runs the script: the first partitions of the log.
 fn first_partitions(schema: &Schema) -> String {
-    let rows = PostgresOptions::default().partition_rows;
-    let ahead = rows * PARTITIONS_AHEAD;
-    let made = format!(
+    schema.fill(
         "\n-- The first partitions of the log.\n\
-         DO $body$ BEGIN PERFORM {{schema}}.ensure_partitions({rows}, {ahead}); END $body$;\n"
-    );
-    schema.fill(&made)
+         DO $body$ BEGIN PERFORM {schema}.ensure_partitions(s.o_rows, s.o_ahead) FROM {schema}.partitions_set() s; END $body$;\n",
+    )
 }
 
 impl Upgrade {
@@ -48,6 +47,11 @@ impl Upgrade {
         let schema = Schema::new(schema.to_owned());
         let what = format!("Ensue, version {} of its schema, in the schema {}.", newest(), schema.quoted());
         header(&what) + &script(&schema, 0) + &first_partitions(&schema)
+    }
+
+    /// A script as psql is to run it: it stops at the first error.
+    pub fn for_psql(script: &str) -> String {
+        FOR_PSQL.to_owned() + script
     }
 
     /// The schema that a URL names.
@@ -70,6 +74,15 @@ impl Upgrade {
             from if from < newest() => {
                 let what = format!("The schema {} from version {from} to {}.", schema.quoted(), newest());
                 header(&what) + &script(&schema, from)
+            }
+            from if from > newest() => {
+                check_compatible(&server, &client, &schema, from).await?;
+                format!(
+                    "-- A newer Ensue has brought the schema {} to version {from}; this program knows {}, and may run beside it: \
+                     there is nothing to do.\n",
+                    schema.quoted(),
+                    newest()
+                )
             }
             _ => String::new(),
         };

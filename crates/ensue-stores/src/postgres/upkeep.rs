@@ -26,11 +26,15 @@ impl PostgresStore {
     /// Moves what others have committed in the outbox and due events into the log. Lost connections are no matter here: what was released stays released, and the
     /// next try releases what is left.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
+        self.move_into_log(&self.sql.release_due, limit).await
+    }
+
+    async fn move_into_log(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
         let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
             let client = self.server.reader().await?;
-            match client.query(&self.sql.release_due, &[&self.clock_time(), &self.hint(), &limit, &bytes_max]).await {
+            match client.query(sql, &[&self.clock_time(), &self.hint(), &limit, &bytes_max]).await {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
                     tries += 1;
@@ -86,7 +90,7 @@ impl PostgresStore {
     /// Moves what was published in transactions before this call to where it is found. A store that only reads leaves it to others.
     pub(super) async fn move_what_waits(&self) -> Result<(), StoreError> {
         for _ in 0..MOVES_MAX {
-            if self.read_only || self.release(MOVED_AT_ONCE).await?.next_due != Some(Timestamp::MIN) {
+            if self.read_only || self.move_into_log(&self.sql.outbox_drain, MOVED_AT_ONCE).await?.next_due.is_none() {
                 break;
             }
         }
@@ -159,6 +163,12 @@ impl PostgresStore {
         let params = (self.clock_time(), self.hint(), rows_max(limit));
         let row = self.server.query_one(&self.sql.purge_keys, &[&params.0, &params.1, &params.2]).await?;
         Ok(row.get::<_, i64>(0) as usize)
+    }
+
+    /// `partition_retention_period`, as it is set now.
+    pub(super) async fn age_set(&self) -> Result<Option<SignedDuration>, StoreError> {
+        let row = self.server.query_one(&self.sql.retention_age, &[]).await?;
+        Ok(row.get::<_, Option<i64>>(0).map(SignedDuration::from_micros))
     }
 
     pub(super) async fn estimate_bytes(&self) -> Result<u64, StoreError> {

@@ -37,7 +37,7 @@ impl Factory for ThroughBouncer {
 #[async_trait]
 impl Place for InSchema {
     async fn open(&self, clock: Clock) -> SharedStore {
-        let options = PostgresOptions { clock: Some(clock), partition_rows: 5_000, ..PostgresOptions::default() };
+        let options = PostgresOptions { clock: Some(clock), partition_rows: Some(5_000), ..PostgresOptions::default() };
         Arc::new(PostgresStore::open(&self.url, options).await.expect("the store opens"))
     }
 }

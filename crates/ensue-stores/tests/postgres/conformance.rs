@@ -32,7 +32,7 @@ impl Factory for OnPostgres {
 #[async_trait]
 impl Place for InSchema {
     async fn open(&self, clock: Clock) -> SharedStore {
-        let partition_rows = self.partition_rows;
+        let partition_rows = Some(self.partition_rows);
         let options = PostgresOptions { clock: Some(clock), partition_rows, ..PostgresOptions::default() };
         Arc::new(PostgresStore::open(&self.url, options).await.expect("the store opens"))
     }

@@ -18,13 +18,27 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sql/ensue.sql")
 #[test]
 fn the_script_in_the_repository_is_what_this_program_makes() {
     if std::env::var_os("ENSUE_WRITE_SCRIPT").is_some() {
-        std::fs::write(SCRIPT, Upgrade::install("ensue")).unwrap();
+        std::fs::write(SCRIPT, Upgrade::for_psql(&Upgrade::install("ensue"))).unwrap();
     }
     let kept = std::fs::read_to_string(SCRIPT).unwrap_or_default();
     assert!(
-        kept == Upgrade::install("ensue"),
+        kept == Upgrade::for_psql(&Upgrade::install("ensue")),
         "sql/ensue.sql is not up to date: cargo run -- migrate --sql > sql/ensue.sql"
     );
+}
+
+/// What `doctor` compares a schema with, and where it is kept.
+const FACTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/facts.txt");
+
+#[tokio::test]
+async fn the_facts_in_the_repository_are_those_of_a_schema_that_was_just_made() {
+    let log = Log::new().await;
+    let facts = open(&log.url, PostgresOptions::default()).await.facts().await.unwrap();
+    if std::env::var_os("ENSUE_WRITE_SCRIPT").is_some() {
+        std::fs::write(FACTS, &facts).unwrap();
+    }
+    let kept = std::fs::read_to_string(FACTS).unwrap_or_default();
+    assert!(kept == facts, "sql/facts.txt is not up to date: run this test with ENSUE_WRITE_SCRIPT=1");
 }
 
 #[tokio::test]
@@ -176,19 +190,109 @@ async fn an_upgrade_waits_for_who_is_about_to_change_a_job() {
 async fn drift_is_told_by_name() {
     let log = Log::new().await;
     let store = open(&log.url, PostgresOptions::default()).await;
-    assert_eq!(store.drift().await.unwrap(), [""; 0]);
+    assert_eq!(store.drift().await.unwrap(), []);
     log.run("DROP INDEX LOG.jobs_due; DROP FUNCTION LOG.purge_keys; \
          CREATE OR REPLACE FUNCTION LOG.elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'").await;
-    let mut drift = store.drift().await.unwrap();
-    drift.sort_unstable();
     assert_eq!(
-        drift,
+        found(&store).await,
         [
-            "the function elapsed is not this program's",
             "the function purge_keys is missing",
-            "the index jobs_due of jobs is missing"
+            "the index jobs_due of jobs is missing",
+            "the function elapsed is not this program's",
         ]
     );
+}
+
+async fn found(store: &PostgresStore) -> Vec<String> {
+    store.drift().await.unwrap().into_iter().map(|drift| drift.found).collect()
+}
+
+/// Whatever somebody has done to the schema by hand is told of, with what to do.
+#[tokio::test]
+async fn all_that_a_schema_lacks_is_told_of() {
+    let partition = "the partition events_p11 of the log, for the events 11 to 20, is missing";
+    for (done, told) in [
+        ("DROP VIEW LOG.log", "the view log is missing"),
+        ("DROP TABLE LOG.own_settlements", "the table own_settlements is missing"),
+        ("ALTER TABLE LOG.jobs DROP COLUMN worker CASCADE", "the column worker of jobs is missing"),
+        ("ALTER TABLE LOG.jobs ALTER COLUMN result TYPE varchar", "the column result of jobs is varchar"),
+        ("GRANT EXECUTE ON FUNCTION LOG.publish TO PUBLIC", "anybody may call the function publish"),
+        ("GRANT EXECUTE ON FUNCTION LOG.trim TO LOG_publish", "the role LOG_publish may call the function trim"),
+        (
+            "REVOKE EXECUTE ON FUNCTION LOG.publish FROM LOG_publish",
+            "the role LOG_publish may not call the function publish",
+        ),
+        ("REVOKE SELECT ON LOG.log FROM LOG_consume", "the role LOG_consume may not SELECT log"),
+        ("ALTER FUNCTION LOG.publish RESET search_path", "the function publish is security definer; it should be"),
+        ("ALTER FUNCTION LOG.publish SECURITY INVOKER", "the function publish is security invoker"),
+        ("ALTER FUNCTION LOG.publish OWNER TO CURRENT_USER", "the function publish does not run as the role LOG_owner"),
+        ("ALTER TABLE LOG.config DISABLE TRIGGER config_check", "the trigger config_check of config is disabled"),
+        ("DROP TABLE LOG.events_p11", partition),
+        (
+            "ALTER TABLE LOG.events DETACH PARTITION LOG.events_p11",
+            "for the events 11 to 20, is no part of it any more",
+        ),
+        (
+            "ALTER TABLE LOG.delayed DROP CONSTRAINT delayed_pkey CASCADE",
+            "the constraint delayed_pkey of delayed is missing",
+        ),
+        ("DROP TABLE LOG.config", "the table config is missing"),
+    ] {
+        let log = Log::new().await;
+        let store = open(&log.url, PostgresOptions { partition_rows: Some(10), ..PostgresOptions::default() }).await;
+        log.run(done).await;
+        let (drift, told) = (found(&store).await, told.replace("LOG", &log.schema));
+        assert!(drift.iter().any(|found| found.contains(&told)), "{done}: {drift:?}");
+        assert!(drift.len() <= 4, "{done}: {drift:?}");
+        store.close().await;
+    }
+}
+
+/// What `apply_grants()` would make is told of, and is no fault: everything works without it.
+#[tokio::test]
+async fn a_role_that_is_not_there_is_told_of() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    log.run("DROP OWNED BY LOG_operate; DROP ROLE LOG_operate").await;
+    let drift = store.drift().await.unwrap();
+    assert!(drift.len() == 1 && drift[0].is_harmless && drift[0].fix.contains("apply_grants()"), "{drift:?}");
+    assert_eq!(drift[0].found, format!("there is no role {}_operate", log.schema));
+}
+
+/// A schema of a newer version is not called up to date, and one that lets nobody older in is refused.
+#[tokio::test]
+async fn a_dry_run_on_a_newer_schema_says_so() {
+    let log = Log::new().await;
+    log.open().await.close().await;
+    log.run("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (998, 1)").await;
+    let upgrade = Upgrade::look(&log.url).await.unwrap();
+    assert!(upgrade.script.contains("to version 998") && upgrade.script.contains("nothing to do"), "{upgrade:?}");
+    log.run("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (999, 999)").await;
+    match Upgrade::look(&log.url).await {
+        Err(StoreError::Schema(text)) => assert!(text.contains("version 999") && text.contains("newer"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Who only looks at an older schema is told how it is brought up to date.
+#[tokio::test]
+async fn who_looks_at_an_older_schema_is_told_to_migrate() {
+    let log = Log::new().await;
+    let looking = PostgresOptions { read_only: true, ..PostgresOptions::default() };
+    for (before, words) in
+        [("SELECT 1", "there is no Ensue in"), ("DELETE FROM LOG.schema_version WHERE version > 13", "has version 13")]
+    {
+        log.run(before).await;
+        match PostgresStore::open(&log.url, looking.clone()).await.map(|_| ()) {
+            Err(StoreError::Schema(text)) => {
+                assert!(text.contains(words) && text.contains("`ensue migrate`"), "{text}")
+            }
+            other => panic!("{other:?}"),
+        }
+        if words.starts_with("there") {
+            log.open().await.close().await;
+        }
+    }
 }
 
 /// Somebody with more rights makes the schema; who may not is told what to ask for.

@@ -116,7 +116,7 @@ async fn any_name_may_be_a_schema() {
     let log = Log::new().await;
     for odd in ["with%20blank", "Quote%22d", "it's", "%24body%24", "per%25cent%25I", "{schema_text}", "größe"] {
         let url = format!("{}?schema={odd}{:08x}", shared_url(), rand::random::<u32>());
-        let options = PostgresOptions { partition_rows: 3, ..quick() };
+        let options = PostgresOptions { partition_rows: Some(3), ..quick() };
         let store = PostgresStore::open(&url, options).await.unwrap_or_else(|error| panic!("{odd}: {error}"));
         let store: ensue_core::store::SharedStore = std::sync::Arc::new(store);
         for _ in 0..10 {

@@ -282,7 +282,24 @@ async fn bad_input_is_named_and_changes_nothing() {
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"pay\":1}]')", "no field 'pay'"),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"payload\":1}]')", "topic is empty"),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"key\":\"\"}]')", "key is empty"),
-        ("SELECT LOG.publish_many('[{\"topic\":\"a\",\"occurred_at\":\"yesterday noon\"}]')", "invalid input syntax"),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\",\"occurred_at\":\"yesterday noon\"}]')",
+            "occurred_at is \"yesterday noon\"",
+        ),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\",\"not_before\":\"2026-13-01\"}]')",
+            "not_before is \"2026-13-01\"",
+        ),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"to\":\"b\"}]')", "to is \"b\""),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"to\":[]}]')", "to is []; write a text"),
+        ("SELECT LOG.publish_many('[{\"topic\":7}]')", "topic is 7; write a text"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"object\":5}]')", "object is 5; write a text"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\",\"object\":{\"a\":1}}]')", "object is {\"a\": 1}; write a text"),
+        ("SELECT LOG.publish_many('[{\"topic\":\"a\",\"key\":1}]')", "key is 1; write a text"),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\",\"occurred_at\":20260101}]')",
+            "occurred_at is 20260101; write a text",
+        ),
         ("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT LOG.poll_for_events()", "read committed"),
         ("SELECT LOG.poll_for_events(0)", "chunk_size"),
     ] {

@@ -11,7 +11,7 @@ const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.
 const TABLES: &str = "SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG' AND tablename LIKE 'events_p%'";
 
 async fn small(log: &Log) -> SharedStore {
-    log.open_with(PostgresOptions { partition_rows: 10, ..PostgresOptions::default() }).await
+    log.open_with(PostgresOptions { partition_rows: Some(10), ..PostgresOptions::default() }).await
 }
 
 #[tokio::test]
@@ -41,6 +41,56 @@ async fn an_append_that_finds_no_partition_makes_one() {
     whole_log(&store).await;
 }
 
+/// Where nobody runs a node and `maintain()` was not called in time, who polls makes the partition, whatever its rights.
+#[tokio::test]
+async fn a_poll_that_finds_no_partition_makes_one() {
+    let log = Log::new().await;
+    small(&log).await.close().await;
+    log.run("SELECT LOG.publish_many((SELECT jsonb_agg(jsonb_build_object('topic', 't', 'object', 'o')) FROM generate_series(1, 1995) n))").await;
+    log.run("UPDATE LOG.config SET value = '7' WHERE key = 'partition_interval'").await;
+    let publisher = log.login(&["publish"]).await;
+    for _ in 0..2 {
+        publisher.batch_execute(&format!("SELECT {}.poll_for_events()", log.schema)).await.expect("it makes one");
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1_995);
+    assert!(log.number("SELECT min(to_seq - from_seq) FROM LOG.partitions").await == 7, "as large as the setting says");
+}
+
+/// Partitions ahead are dropped by hand while a node runs: the next append makes them anew, and so does `maintain()`.
+#[tokio::test]
+async fn a_partition_that_was_dropped_by_hand_is_made_anew() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    store.append(checked(vec![NewEvent::new("t").object("o"); 5])).await.unwrap();
+    log.run("DROP TABLE LOG.events_p11, LOG.events_p21").await;
+    let answers = store.append(checked(vec![NewEvent::new("t").object("o"); 20])).await.unwrap();
+    assert_eq!(answers[19].seq, Some(25));
+    whole_log(&store).await;
+
+    // All that the background task makes is made.
+    log.until("SELECT max(to_seq) FROM LOG.partitions", 61).await;
+    store.close().await;
+    log.run("DROP TABLE LOG.events_p31; ALTER TABLE LOG.events DETACH PARTITION LOG.events_p21").await;
+    log.run("UPDATE LOG.config SET value = '10' WHERE key = 'partition_interval'").await;
+    let attached = log.number(ATTACHED).await;
+    let made = log.number("SELECT partitions_made FROM LOG.maintain()").await;
+    assert_eq!(made, log.number(ATTACHED).await - attached, "what it says it made is there");
+    assert!(made >= 2);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 25, "what was only taken out is back");
+    log.run("INSERT INTO LOG.events (seq, topic, payload, recorded_at, id_part) VALUES (40, 't', '{}', now(), gen_random_uuid())").await;
+}
+
+/// A partition that is forgotten, and that somebody has dropped before, is no obstacle to the removal of others.
+#[tokio::test]
+async fn a_trim_passes_over_partitions_that_somebody_has_dropped() {
+    let log = Log::new().await;
+    let store = small(&log).await;
+    store.append(checked(vec![NewEvent::new("t").object("o"); 25])).await.unwrap();
+    log.run("DROP TABLE LOG.events_p1").await;
+    store.trim(25, 1_000).await.unwrap();
+    log.until("SELECT min(from_seq) FROM LOG.partitions", 21).await;
+}
+
 /// The server says what it says for want of a partition, and making them does not help.
 #[tokio::test]
 async fn a_release_that_no_partition_helps_says_so() {
@@ -52,7 +102,7 @@ async fn a_release_that_no_partition_helps_says_so() {
     log.run("ALTER TABLE LOG.events ADD CHECK (topic <> 'never')").await;
     clock.advance_millis(1_000);
     let released = tokio::time::timeout(WAIT_MAX, store.release_due(10)).await.expect("it ends");
-    assert!(matches!(released, Err(StoreError::Engine(_))), "{released:?}");
+    assert!(matches!(&released, Err(StoreError::Engine(text)) if text.contains("ensue doctor")), "{released:?}");
 }
 
 /// The size of partitions is changed: the new ones begin where the old ones end.
@@ -62,7 +112,7 @@ async fn another_size_goes_on_where_the_last_partition_ends() {
     let store = small(&log).await;
     store.append(checked(vec![NewEvent::new("t"); 15])).await.unwrap();
     store.close().await;
-    let store = log.open_with(PostgresOptions { partition_rows: 7, ..PostgresOptions::default() }).await;
+    let store = log.open_with(PostgresOptions { partition_rows: Some(7), ..PostgresOptions::default() }).await;
     for _ in 0..40 {
         store.append(on("o")).await.unwrap();
     }
@@ -144,4 +194,25 @@ async fn empty_newest_partitions_do_not_restart_the_numbers() {
     assert_eq!(store.bounds().await.unwrap().last, 10);
     let next = store.append(on("o")).await.unwrap()[0];
     assert_eq!((next.seq, next.prev), (Some(11), Some(10)));
+}
+
+/// A node makes partitions as `ensue.config` says at the time, unless it was opened with a size of its own.
+#[tokio::test]
+async fn the_size_and_the_number_of_partitions_are_settings_that_are_read_live() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    assert_eq!(log.number("SELECT max(to_seq) FROM LOG.partitions").await, 3_000_001);
+    // As if all but the last ten places of what there is were used up.
+    log.run("UPDATE LOG.config SET value = '20' WHERE key = 'partition_interval'").await;
+    log.run("UPDATE LOG.config SET value = '5' WHERE key = 'future_intervals_to_create'").await;
+    log.run("INSERT INTO LOG.events (seq, topic, payload, recorded_at, id_part) VALUES (2999990, 't', '{}', now(), '00000000-0000-0000-8000-000000000001')")
+        .await;
+    for _ in 0..30 {
+        store.append(on("o")).await.unwrap();
+    }
+    log.until("SELECT (max(to_seq) >= 3000020 + 80)::int::bigint FROM LOG.partitions", 1).await;
+    assert_eq!(
+        log.number("SELECT count(*) FROM LOG.partitions WHERE from_seq > 3000000 AND to_seq - from_seq <> 20").await,
+        0
+    );
 }

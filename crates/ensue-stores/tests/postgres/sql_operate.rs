@@ -304,7 +304,8 @@ async fn bad_input_names_the_field_and_changes_nothing() {
         ("complete_job('x', 'claim-1-x')", "id"),
         ("complete_job('x', 'nonsense')", "claim"),
         ("pause('x')", "scope"),
-        ("pause('handler:')", "scope"),
+        ("pause('handler:')", "scope handler: names nothing"),
+        ("pause('object:')", "scope object: names nothing; write handler:KEY, object:KEY or schedule:NAME"),
         ("pause('handler:a', '')", "reason"),
         ("pause('handler:a', expires_at => '2000-01-01')", "expires_at"),
     ] {
@@ -317,6 +318,48 @@ async fn bad_input_names_the_field_and_changes_nothing() {
     );
 }
 
+/// A failure without a reason has one that says so.
+#[tokio::test]
+async fn who_fails_without_a_word_is_quoted() {
+    let (_log, store, session) = started().await;
+    let id = session.text("SELECT LOG.enqueue('a')").await;
+    let (_, claim) = claimed(&session, "a").await.unwrap();
+    assert_eq!(session.text(&format!("SELECT LOG.fail_job('{id}', '{claim}', NULL)")).await, "retrying");
+    assert_eq!(job(&store, &id).await.errors.last().unwrap().error, "the worker gave no reason");
+}
+
+/// What a backslash means in a text is a setting of the session, and nothing here depends on it.
+#[tokio::test]
+async fn a_session_that_reads_backslashes_in_texts_is_served_as_any_other() {
+    let (log, store, session) = started().await;
+    session.run("SET standard_conforming_strings = off; SET escape_string_warning = off").await.unwrap();
+    session
+        .run("CREATE TABLE public.\"LOG T\" (id int PRIMARY KEY); SELECT LOG.push_table_mutations('public.\"LOG T\"')")
+        .await
+        .unwrap();
+    session
+        .run("SELECT LOG.subscribe('g.h', 'e.id IS NOT NULL AND e.seq > .5 /* all */ AND $$a''b$$ <> ''c''')")
+        .await
+        .unwrap();
+    session.run("SELECT LOG.publish('a.b'); SELECT LOG.publish_many('[{\"topic\":\"größe.ß\"}]'); INSERT INTO public.\"LOG T\" VALUES (1)").await.unwrap();
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "3");
+    let topics = session.text("SELECT string_agg(topic, ' ') FROM LOG.read_next_events('g.h')").await;
+    assert_eq!(topics, format!("a.b größe.ß public.{}=20T.insert", log.schema));
+    let id = session.text("SELECT LOG.enqueue('task.a.b')").await;
+    assert_eq!(job(&store, &id).await.unique_key.as_deref(), Some("schedule:a.b"));
+    for (call, words) in [
+        ("publish('a..b')", "topic has an empty segment"),
+        ("publish('a—b')", "topic may not contain '—'"),
+        ("subscribe('.g')", "gid has an empty segment"),
+        ("subscribe('g h')", "gid may not contain ' '"),
+        ("subscribe('g', 'e.topic = $1')", "there are no placeholders"),
+    ] {
+        let (_, message) = session.refusal(&format!("SELECT LOG.{call}")).await;
+        assert!(message.contains(words), "{call}: {message}");
+    }
+    session.run("DROP TABLE public.\"LOG T\"").await.unwrap();
+}
+
 fn events(count: usize) -> Vec<Entry> {
     NewEvent::check_all(vec![NewEvent::new("t"); count]).unwrap()
 }
@@ -325,7 +368,7 @@ fn events(count: usize) -> Vec<Entry> {
 #[tokio::test]
 async fn maintain_trims_by_age_but_never_what_a_group_has_not_passed() {
     let log = Log::new().await;
-    let store = open(&log.url, PostgresOptions { partition_rows: 10, ..PostgresOptions::default() }).await;
+    let store = open(&log.url, PostgresOptions { partition_rows: Some(10), ..PostgresOptions::default() }).await;
     let session = Session::of(&log).await;
     store.append(events(25)).await.unwrap();
     handler_group(&store, "slow", 1).await; // begins after 25
@@ -413,7 +456,7 @@ async fn a_setting_that_cannot_be_read_is_refused_when_it_is_written() {
 async fn maintain_does_not_wait_for_readers_of_the_log() {
     let log = Log::new().await;
     let store: Engine =
-        Arc::clone(&open(&log.url, PostgresOptions { partition_rows: 5, ..PostgresOptions::default() }).await);
+        Arc::clone(&open(&log.url, PostgresOptions { partition_rows: Some(5), ..PostgresOptions::default() }).await);
     store.append(events(12)).await.unwrap();
     let session = Session::of(&log).await;
     session

@@ -1,9 +1,11 @@
 //! S2: who may do what over SQL. Functions that run with the rights of another pin their search path, and nobody may call what was not granted.
 
 use crate::support::sql::{Refusal, as_user, log, rand_id, refusal, seqs};
-use crate::support::{Log, connect};
+use crate::support::{Log, connect, on, whole_log};
 use ensue_conformance::postgres::shared_url;
-use ensue_stores::postgres::{PostgresOptions, PostgresStore};
+use ensue_core::store::SharedStore;
+use ensue_stores::postgres::{PostgresOptions, PostgresStore, Upgrade};
+use std::sync::Arc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -68,6 +70,8 @@ async fn state_of(client: &Client, sql: &str) -> Option<SqlState> {
 async fn a_login_that_may_consume_reads_and_commits_and_does_nothing_else() {
     let log = log().await;
     let consumer = log.login(&["consume"]).await;
+    // Where no node runs, who consumes moves what was published.
+    consumer.batch_execute(&format!("SELECT {}.poll_for_events()", log.schema)).await.unwrap();
     log.subscribing(&consumer, "'g', 'lower(e.payload->>''k'') = ''a'''").await.unwrap();
     log.put("SELECT n, 't', '{\"k\": \"A\"}'::jsonb FROM generate_series(1, 5) n").await;
     let read = log.reading(&consumer, "'g'").await.unwrap();
@@ -181,9 +185,9 @@ async fn an_installer_without_all_rights_gets_as_far_as_it_may() {
         let as_installer = connect(&as_user(&installer)).await;
         let missing = as_installer.query(&format!("SELECT * FROM {}.apply_grants()", log.schema), &[]).await.unwrap();
         let owned_by = "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'LOG'::regnamespace AND p.prosecdef \
-            AND p.proname <> 'maintain' AND p.proowner = ";
+            AND p.proname NOT IN (SELECT function_name FROM LOG.grants() WHERE runs_as = 'installer') AND p.proowner = ";
         let own = log.number(&format!("{owned_by} '{installer}'::regrole")).await;
-        assert_eq!((missing.len(), own == 0), if may_make_roles { (0, true) } else { (5, false) });
+        assert_eq!((missing.len(), own == 0), if may_make_roles { (0, true) } else { (6, false) });
         if let Some(first) = missing.first() {
             let told: &str = first.get(0);
             assert!(told.contains("CREATE ROLE") && told.contains("apply_grants"), "{told}");
@@ -196,7 +200,7 @@ async fn an_installer_without_all_rights_gets_as_far_as_it_may() {
             assert_eq!(log.reading(&consumer, "'g'").await.unwrap_err().state, SqlState::LOCK_NOT_AVAILABLE);
         } else {
             // An administrator makes what was missing, and the installer goes on.
-            for role in ["publish", "consume", "operate", "owner", "evaluate"] {
+            for role in ["publish", "consume", "operate", "serve", "owner", "evaluate"] {
                 log.run(&format!("CREATE ROLE LOG_{role} nologin")).await;
             }
             log.run(&format!("GRANT LOG_owner, LOG_evaluate TO {installer}")).await;
@@ -212,6 +216,75 @@ async fn an_installer_without_all_rights_gets_as_far_as_it_may() {
         }
         as_installer.batch_execute(&format!("DROP SCHEMA {} CASCADE", log.schema)).await.unwrap();
     }
+}
+
+/// A login of this name that may make a schema, and no roles.
+async fn poor_login(log: &Log, name: &str) -> String {
+    let database = shared_url().rsplit_once('/').unwrap().1.split('?').next().unwrap().to_string();
+    log.run(&format!("CREATE ROLE {name} login; GRANT CREATE ON DATABASE {database} TO {name}")).await;
+    format!("{}?schema={}", as_user(name), log.schema)
+}
+
+/// An administrator does with `apply_grants()` what the owner of the schema may not, and the owner goes on: it calls, serves and upgrades.
+#[tokio::test]
+async fn the_owner_of_the_schema_goes_on_when_a_superuser_has_applied_the_grants() {
+    let log = Log::new().await;
+    let name = format!("{}_lim", log.schema);
+    let url = poor_login(&log, &name).await;
+    let lim = connect(&as_user(&name)).await;
+    lim.batch_execute(&Upgrade::install(&log.schema)).await.unwrap();
+    assert_eq!(log.number("SELECT count(*) FROM LOG.apply_grants()").await, 0, "nothing is missing");
+    assert_eq!(faults(&log).await, [""; 0]);
+
+    for sql in ["SELECT LOG.publish('a')", "SELECT LOG.poll_for_events()", "SELECT LOG.subscribe('g', 'true')"] {
+        let called = lim.batch_execute(&sql.replace("LOG", &log.schema)).await;
+        called.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    log.run("DELETE FROM LOG.schema_version WHERE version = (SELECT max(version) FROM LOG.schema_version)").await;
+    log.run("ALTER TABLE LOG.outbox DROP COLUMN count, DROP COLUMN events").await;
+    Upgrade::carry_out(&url).await.expect("the owner upgrades");
+    let store = PostgresStore::open(&url, PostgresOptions::default()).await.expect("the owner serves");
+    assert_eq!(ensue_core::Store::append(&store, on("o")).await.unwrap()[0].seq, Some(2));
+    ensue_core::Store::close(&store).await;
+    assert_eq!(faults(&log).await, [""; 0]);
+}
+
+/// A DBA installs, and the application's login, which owns nothing, serves with the role for it: partitions and upkeep included.
+#[tokio::test]
+async fn a_login_that_owns_nothing_serves_what_somebody_else_has_installed() {
+    let log = Log::new().await;
+    log.admin.batch_execute(&Upgrade::install(&log.schema)).await.unwrap();
+    let name = format!("{}_app", log.schema);
+    log.run(&format!("CREATE ROLE {name} login; GRANT LOG_serve TO {name}")).await;
+    let url = format!("{}?schema={}", as_user(&name), log.schema);
+    let options = PostgresOptions { partition_rows: Some(10), ..PostgresOptions::default() };
+    let store: SharedStore = Arc::new(PostgresStore::open(&url, options).await.expect("it opens"));
+    // Only as many partitions as a log of small ones has: more must be made.
+    log.run("DO $$ DECLARE p record; BEGIN FOR p IN SELECT from_seq FROM LOG.partitions LOOP EXECUTE 'DROP TABLE LOG.events_p' || p.from_seq; END LOOP; END $$; DELETE FROM LOG.partitions")
+        .await;
+    for _ in 0..45 {
+        store.append(on("o")).await.expect("an append, with the partition that it needs");
+    }
+    assert_eq!(whole_log(&store).await.len(), 45);
+    store.trim(35, 1_000).await.expect("what is forgotten goes");
+    assert_eq!(log.number("SELECT min(from_seq) FROM LOG.partitions").await, 31);
+    let app = connect(&as_user(&name)).await;
+    for sql in ["SELECT LOG.publish('a')", "SELECT LOG.poll_for_events()", "SELECT LOG.maintain()"] {
+        let called = app.batch_execute(&sql.replace("LOG", &log.schema)).await;
+        called.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    // What belongs to others stays theirs.
+    for sql in [
+        "DROP TABLE LOG.events",
+        "CREATE TABLE LOG.mine (x int)",
+        "ALTER FUNCTION LOG.publish SECURITY INVOKER",
+        "ALTER FUNCTION LOG.maintain RESET search_path",
+        "SET ROLE LOG_owner",
+    ] {
+        let sql = sql.replace("LOG", &log.schema);
+        assert_eq!(state_of(&app, &sql).await, Some(SqlState::INSUFFICIENT_PRIVILEGE), "{sql}");
+    }
+    store.close().await;
 }
 
 /// A role that is there for something else is not taken.
@@ -244,15 +317,15 @@ async fn a_schema_of_any_name_is_consumed() {
         log.put("SELECT 1, 't', '{\"k\": \"A\"}'::jsonb").await;
         assert_eq!(seqs(&log.read("'g'").await), [1]);
         let roles: Vec<String> = admin
-            .query(&format!("SELECT DISTINCT {schema}.role_name(r) FROM unnest('{{publish,consume,operate,owner,evaluate}}'::text[]) r"), &[])
+            .query(&format!("SELECT DISTINCT {schema}.role_name(r) FROM unnest('{{publish,consume,operate,serve,owner,evaluate}}'::text[]) r"), &[])
             .await
             .unwrap()
             .iter()
             .map(|row| row.get(0))
             .collect();
-        assert_eq!(roles.len(), 5);
+        assert_eq!(roles.len(), 6);
         assert!(roles.iter().all(|role| role.len() <= 63));
         let there = admin.query("SELECT 1 FROM pg_roles WHERE rolname = ANY ($1)", &[&roles]).await.unwrap();
-        assert_eq!(there.len(), 5, "{roles:?}");
+        assert_eq!(there.len(), 6, "{roles:?}");
     }
 }

@@ -6,6 +6,7 @@ mod failover_postgres;
 mod own_postgres;
 mod retention_groups;
 mod runtimes;
+mod settings_postgres;
 mod stream;
 mod transaction;
 mod transaction_postgres;

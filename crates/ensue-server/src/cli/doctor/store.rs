@@ -5,8 +5,8 @@ use crate::cli::output;
 use crate::cli::target::open_to_read;
 use crate::config::units::human_bytes;
 use ensue::{
-    Address, Ensue, Error, Place, PostgresOptions, PostgresStore, Retention, ServerSettings, SqliteStore, StoreError,
-    Timestamp, rusqlite,
+    Address, Drift, Ensue, Error, Place, PostgresOptions, PostgresStore, Retention, ServerSettings, SqliteStore,
+    StoreError, Timestamp, rusqlite,
 };
 use jiff::SignedDuration;
 use std::path::Path;
@@ -97,20 +97,21 @@ async fn schema(address: &Address, checks: &mut Checks) {
         Ok(drift) if drift.is_empty() => checks.ok("schema", "as this program knows it"),
         Ok(drift) => {
             let more = drift.len().saturating_sub(DRIFT_NAMED_MAX);
-            for found in drift.into_iter().take(DRIFT_NAMED_MAX) {
-                checks.problem("schema", found, "make it anew from the output of `ensue migrate --sql`");
+            for Drift { found, fix, is_harmless } in drift.into_iter().take(DRIFT_NAMED_MAX) {
+                match is_harmless {
+                    true => checks.note("schema", found, fix),
+                    false => checks.problem("schema", found, fix),
+                }
             }
             if more > 0 {
                 checks.problem("schema", format!("and {more} more differences"), "see the first of them");
             }
         }
-        Err(error) => {
-            checks.note("schema", format!("its functions cannot be seen ({error})"), "look at them with psql")
-        }
+        Err(error) => checks.note("schema", format!("what is in it cannot be seen ({error})"), "look at it with psql"),
     }
 }
 
-async fn drift(address: &Address) -> Result<Vec<String>, StoreError> {
+async fn drift(address: &Address) -> Result<Vec<Drift>, StoreError> {
     let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
     PostgresStore::open(address.as_str(), options).await?.drift().await
 }

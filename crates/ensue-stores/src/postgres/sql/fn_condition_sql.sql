@@ -20,8 +20,8 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
 AS $body$
 DECLARE
-    c_token CONSTANT text := '(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|''(?:[^'']|'''')*''|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+'
-        '|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)';
+    c_token CONSTANT text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
+        || $re$|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)$re$;
     c_columns_e CONSTANT text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
     c_columns_s CONSTANT text[] := '{params,id,group_id}';
     c_columns CONSTANT text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
@@ -57,19 +57,19 @@ BEGIN
     END IF;
     v_raw := ARRAY(SELECT m.t[1] FROM regexp_matches(p_condition, c_token, 'g') WITH ORDINALITY m(t, n) ORDER BY m.n);
     FOREACH v_token IN ARRAY v_raw LOOP
-        CONTINUE WHEN v_token ~ '^(\s|--|/\*.*\*/$)';
+        CONTINUE WHEN v_token ~ $re$^(\s|--|/\*.*\*/$)$re$;
         IF v_token ~ '^[A-Za-z_]' THEN
             v_tokens := v_tokens || lower(v_token COLLATE "C");
             v_kinds := v_kinds || 'word'::text;
         ELSIF v_token ~ '^".' THEN
             v_tokens := v_tokens || v_token;
             v_kinds := v_kinds || 'name'::text;
-        ELSIF v_token ~ '^(''.|\$\$..)' THEN
+        ELSIF v_token ~ $re$^('.|\$\$..)$re$ THEN
             -- What it says, after a quote: so it is like no word and no sign.
             v_tokens := v_tokens || ('''' || CASE WHEN v_token ~ '^''' THEN replace(substr(v_token, 2, length(v_token) - 2), '''''', '''')
                 ELSE substr(v_token, 3, length(v_token) - 4) END);
             v_kinds := v_kinds || 'text'::text;
-        ELSIF v_token ~ '^\.?[0-9]' THEN
+        ELSIF v_token ~ '^[.]?[0-9]' THEN
             v_tokens := v_tokens || v_token;
             v_kinds := v_kinds || 'number'::text;
         ELSIF v_token ~ '^[-+*/<>=~!@#%^&|`?]' THEN
@@ -87,7 +87,7 @@ BEGIN
         ELSE
             PERFORM {schema}.condition_refused(v_token, CASE
                 WHEN v_token = ';' THEN 'a condition is one expression, not statements'
-                WHEN v_token ~ '^\$[0-9]' THEN 'there are no placeholders; put values into params and read s.params'
+                WHEN v_token ~ '^[$][0-9]' THEN 'there are no placeholders; put values into params and read s.params'
                 WHEN v_token IN ('''', '"') THEN 'the quote is not closed; a text stands in single quotes: ''like this'''
                 ELSE 'this is not part of the language of conditions' END);
         END IF;

@@ -3,8 +3,8 @@
 -- DETACH needs ACCESS EXCLUSIVE on the log, and everybody who comes after it waits behind it: so it gives up after
 -- 100 ms, and the next trim tries again. It is a transaction of its own, because removing the files of a large
 -- partition may take long, and must not happen under that lock.
-CREATE OR REPLACE FUNCTION {schema}.detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = '100ms'
+CREATE OR REPLACE FUNCTION {schema}.detach_trimmed() RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $body$
 DECLARE
     v_from bigint;
@@ -16,8 +16,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    EXECUTE format('ALTER TABLE %I.events DETACH PARTITION %I.%I',
-        {schema_text}, {schema_text}, 'events_p' || v_from);
+    -- Somebody may have done it by hand.
+    IF NOT EXISTS (SELECT 1 FROM {schema}.partitions_gone() g WHERE g.from_seq = v_from) THEN
+        EXECUTE format('ALTER TABLE %I.events DETACH PARTITION %I.%I',
+            {schema_text}, {schema_text}, 'events_p' || v_from);
+    END IF;
     UPDATE {schema}.partitions p SET detached = true WHERE p.from_seq = v_from;
     RETURN true;
 END

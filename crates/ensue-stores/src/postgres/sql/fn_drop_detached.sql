@@ -1,6 +1,6 @@
 -- Removes a partition that is no longer part of the log; answers whether there was one.
-CREATE OR REPLACE FUNCTION {schema}.drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = '100ms'
+CREATE OR REPLACE FUNCTION {schema}.drop_detached() RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $body$
 DECLARE
     v_from bigint;
@@ -10,7 +10,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    EXECUTE format('DROP TABLE %I.%I', {schema_text}, 'events_p' || v_from);
+    EXECUTE format('DROP TABLE IF EXISTS %I.%I', {schema_text}, 'events_p' || v_from);
     DELETE FROM {schema}.partitions p WHERE p.from_seq = v_from;
     RETURN true;
 END

@@ -1,8 +1,10 @@
 -- Who may do what? Run last, by every upgrade; again with `SELECT * FROM apply_grants()` when roles were made meanwhile.
 --
 -- Roles belong to the whole cluster, so their names begin with that of the schema: `ensue_publish`, `ensue_consume`, `ensue_operate` to be granted to logins,
--- `ensue_owner`, as which functions run that have to change tables, and `ensue_evaluate`, as which conditions are evaluated. None of them can log in.
--- Where the installer may not make roles, the functions run as the installer: apply_grants tells what is missing, and what to do.
+-- `ensue_serve` to that of a node which owns nothing, `ensue_owner`, as which functions run that have to change tables, and `ensue_evaluate`, as which conditions
+-- are evaluated. None of them can log in. Where the installer may not make roles, the functions run as the installer: apply_grants tells what is missing, and what to do.
+--
+-- A node needs all tables and functions, so `ensue_serve` has them, but it owns none: who may change a function that others call acts as they.
 
 -- The name of one of them. One that would be too long is told by its hash.
 CREATE OR REPLACE FUNCTION {schema}.role_name(p_for text) RETURNS text LANGUAGE sql IMMUTABLE
@@ -21,7 +23,7 @@ AS $body$
         ('outbox_put', 'owner', '{publish}'),
         ('own_put', 'owner', '{consume}'),
         ('own_committing', 'owner', '{owner}'),
-        ('poll_for_events', 'owner', '{publish,operate}'),
+        ('poll_for_events', 'owner', '{publish,consume,operate}'),
         ('subscribe', 'owner', '{consume}'),
         ('unsubscribe', 'owner', '{consume}'),
         ('read_next_events', 'owner', '{consume}'),
@@ -49,6 +51,9 @@ AS $body$
         ('mutations_update', 'owner', '{operate}'),
         ('mutations_delete', 'owner', '{operate}'),
         ('maintain', 'installer', '{operate}'),
+        ('ensure_partitions', 'installer', '{owner,serve}'),
+        ('detach_trimmed', 'installer', '{owner,serve}'),
+        ('drop_detached', 'installer', '{owner,serve}'),
         ('condition_evaluate', 'evaluate', '{owner}'),
         ('condition_try', 'evaluate', '{owner}'),
         ('condition_member', 'caller', '{evaluate}'),
@@ -74,6 +79,7 @@ DECLARE
     v_role text;
     v_found pg_roles;
     v_there text[] := '{}'; -- the roles that can be used, by what they are for
+    v_who name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
     v_each record;
 BEGIN
     BEGIN
@@ -81,7 +87,7 @@ BEGIN
     EXCEPTION WHEN insufficient_privilege THEN
         RETURN NEXT format('not every function of the schema is %s''s: %s; give it away or drop it, and call apply_grants again', current_user, sqlerrm);
     END;
-    FOREACH v_for IN ARRAY '{publish,consume,operate,owner,evaluate}'::text[] LOOP
+    FOREACH v_for IN ARRAY '{publish,consume,operate,serve,owner,evaluate}'::text[] LOOP
         v_role := {schema}.role_name(v_for);
         IF NOT EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname = v_role) THEN
             BEGIN
@@ -103,9 +109,12 @@ BEGIN
             CONTINUE;
         END IF;
         BEGIN
-            IF v_for IN ('owner', 'evaluate') AND NOT pg_has_role(v_role, 'USAGE') THEN
-                EXECUTE format('GRANT %I TO %I', v_role, current_user);
-            END IF;
+            FOR v_who IN
+                SELECT r.rolname FROM pg_roles r WHERE v_for IN ('owner', 'evaluate') AND NOT pg_has_role(r.rolname, v_role, 'USAGE')
+                    AND (r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = {schema_text}))
+            LOOP
+                EXECUTE format('GRANT %I TO %I', v_role, v_who);
+            END LOOP;
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', {schema_text}, v_role);
             v_there := v_there || v_for;
         EXCEPTION WHEN insufficient_privilege THEN
@@ -113,17 +122,18 @@ BEGIN
         END;
     END LOOP;
 
-    IF 'owner' = ANY (v_there) THEN
+    FOREACH v_for IN ARRAY '{owner,serve}'::text[] LOOP
+        CONTINUE WHEN v_for <> ALL (v_there);
         -- On what the log is, not on its partitions: who has the one needs no right on the others.
         FOR v_each IN
             SELECT c.relname, c.relkind FROM pg_class c WHERE c.relnamespace = to_regnamespace(quote_ident({schema_text})) AND NOT c.relispartition
-                AND c.relkind IN ('r', 'p', 'S')
+                AND c.relkind IN ('r', 'p', 'v', 'S')
         LOOP
             EXECUTE format(CASE v_each.relkind WHEN 'S' THEN 'GRANT USAGE, SELECT ON SEQUENCE %I.%I TO %I'
-                ELSE 'GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %I' END, {schema_text}, v_each.relname, {schema}.role_name('owner'));
+                ELSE 'GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %I' END, {schema_text}, v_each.relname, {schema}.role_name(v_for));
         END LOOP;
-        EXECUTE format('GRANT EXECUTE ON ALL ROUTINES IN SCHEMA %I TO %I', {schema_text}, {schema}.role_name('owner'));
-    END IF;
+        EXECUTE format('GRANT EXECUTE ON ALL ROUTINES IN SCHEMA %I TO %I', {schema_text}, {schema}.role_name(v_for));
+    END LOOP;
     FOREACH v_for IN ARRAY '{owner,evaluate}'::text[] LOOP
         CONTINUE WHEN v_for <> ALL (v_there);
         v_role := {schema}.role_name(v_for);

@@ -20,7 +20,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.is_task(p_handler text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$
-    SELECT p_handler ~ '^task\.[^.:/@+~=$]+\.[^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= {name_bytes_max}
+    SELECT p_handler ~ '^task[.][^.:/@+~=$]+[.][^.:/@+~=$]+$' AND octet_length(split_part(p_handler, '.', 2)) <= {name_bytes_max}
         AND octet_length(split_part(p_handler, '.', 3)) <= {name_bytes_max}
 $body$;
 

@@ -178,3 +178,20 @@ BEGIN
     END IF;
 END
 $body$;
+
+-- Moves what waits in the outbox, if something does, and nothing else; answers as a release does (fn_release_due.sql).
+CREATE OR REPLACE FUNCTION {schema}.outbox_drain(
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint,
+    OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamptz, OUT o_more boolean
+) LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    o_count := 0;
+    o_more := false;
+    IF {schema}.outbox_waits() THEN
+        PERFORM {schema}.lock_log();
+        SELECT m.o_count, m.o_more INTO o_count, o_more FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
+    END IF;
+    SELECT t.o_seq INTO o_last FROM {schema}.log_tail(p_hint) t;
+END
+$body$;

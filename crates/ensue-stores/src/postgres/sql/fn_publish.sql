@@ -156,10 +156,11 @@ BEGIN
         RETURN;
     ELSIF v_count > 0 THEN
         SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
+                AND jsonb_typeof(s.value -> 'topic') = 'string' AND coalesce(jsonb_typeof(s.value -> 'object') IN ('string', 'null'), true)
                 AND {schema}.plain_fault(s.object, {object_bytes_max}) IS NULL
                 AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= {event_bytes_near}
                 -- What is no uuid is refused now, and not when it is moved.
-                AND (NOT s.value ? 'to' OR (s.value ->> 'to')::uuid IS NOT NULL) ELSE false END)
+                AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
                 AND sum(pg_column_size(s.value)) <= {page_bytes_max},
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
@@ -183,6 +184,31 @@ BEGIN
 END
 $body$;
 
+-- Names the field of the first event that is no time or no uuid where one is due.
+CREATE OR REPLACE FUNCTION {schema}.check_readable(p_events jsonb) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_each record;
+BEGIN
+    FOR v_each IN
+        SELECT f.name, e.value ->> f.name AS text
+        FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n) CROSS JOIN unnest('{occurred_at,not_before,to}'::text[]) f(name)
+        WHERE e.value ->> f.name IS NOT NULL ORDER BY e.n
+    LOOP
+        BEGIN
+            IF v_each.name = 'to' THEN
+                PERFORM v_each.text::uuid;
+            ELSE
+                PERFORM v_each.text::timestamptz;
+            END IF;
+        EXCEPTION WHEN data_exception THEN
+            PERFORM {schema}.refuse(format('%s is %s; write %s', v_each.name, to_json(left(v_each.text, 100)), CASE WHEN v_each.name = 'to'
+                THEN 'the id of a subscription' ELSE 'a time such as 2026-11-15T12:00:00Z' END));
+        END;
+    END LOOP;
+END
+$body$;
+
 -- The same with a row for each, which says what is wrong if something is. Without keys all are written at once.
 CREATE OR REPLACE FUNCTION {schema}.publish_each(p_events jsonb, p_id_start text) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET jit = off
@@ -193,6 +219,7 @@ DECLARE
     v_event record;
     v_id uuid;
 BEGIN
+    -- Reads are cheap here beside the rows that are written; what cannot be read is named.
     SELECT e.value INTO v_strange FROM jsonb_array_elements(p_events) e(value)
     WHERE CASE WHEN jsonb_typeof(e.value) = 'object'
         THEN e.value - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[] <> '{}' ELSE true END
@@ -206,6 +233,15 @@ BEGIN
                 v_strange - '{topic,object,payload,metadata,occurred_at,not_before,key,to}'::text[]) f(name) LIMIT 1)
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    PERFORM {schema}.refuse(format('%s is %s; write a text', f.name, left((e.value -> f.name)::text, 100)))
+    FROM jsonb_array_elements(p_events) WITH ORDINALITY e(value, n) CROSS JOIN unnest('{topic,object,occurred_at,not_before,key,to}'::text[]) f(name)
+    WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'null');
+    BEGIN
+        PERFORM count((e.value ->> 'occurred_at')::timestamptz), count((e.value ->> 'not_before')::timestamptz), count((e.value ->> 'to')::uuid)
+        FROM jsonb_array_elements(p_events) e(value);
+    EXCEPTION WHEN data_exception THEN
+        PERFORM {schema}.check_readable(p_events);
+    END;
     IF NOT jsonb_path_exists(p_events, '$[*].key ? (@ != null)') THEN
         RETURN QUERY WITH sent AS MATERIALIZED (
             SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,
@@ -264,7 +300,13 @@ BEGIN
     IF chunk_size < 1 THEN
         RAISE EXCEPTION 'chunk_size must be at least 1' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
+    BEGIN
+        SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
+    EXCEPTION WHEN check_violation THEN
+        -- The only check that a row of the log can fail is that of its place: there is no partition for it. Room for as much as one call may move.
+        PERFORM {schema}.ensure_partitions(s.o_rows, greatest(s.o_ahead, 2 * chunk_size + {outbox_row_events_max})) FROM {schema}.partitions_set() s;
+        SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
+    END;
     RETURN v_moved;
 END
 $body$;

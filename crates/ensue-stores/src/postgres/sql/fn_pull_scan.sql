@@ -95,7 +95,7 @@ BEGIN
                 END;
             END LOOP;
             v_known := v_version;
-            v_reads_ids := coalesce(array_to_string(v_conditions, ' ') ~* '\mid\M', false);
+            v_reads_ids := coalesce(array_to_string(v_conditions, ' ') ~* $re$\mid\M$re$, false);
         END IF;
         IF v_reads_ids THEN
             v_page := ARRAY(

@@ -23,7 +23,7 @@ BEGIN
     EXECUTE 'SELECT $1 COLLATE pg_catalog."und-x-icu" ~ ''^[[:alnum:]_:/@+~=$.-]+$''' INTO v_is USING p_text;
     RETURN v_is;
 EXCEPTION WHEN undefined_object OR feature_not_supported OR invalid_parameter_value THEN
-    RETURN p_text ~ '^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$';
+    RETURN p_text ~ $re$^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$$re$;
 END
 $body$;
 
@@ -34,11 +34,11 @@ AS $body$
         WHEN coalesce(p_key, '') = '' THEN 'is empty; write dotted segments such as ' || p_such_as
         WHEN octet_length(p_key) > {topic_bytes_max}
             THEN format('has %s bytes; at most {topic_bytes_max} are allowed: shorten it', octet_length(p_key))
-        WHEN p_key ~ '(^\.|\.\.|\.$)'
+        WHEN p_key ~ '(^[.]|[.][.]|[.]$)'
             THEN 'has an empty segment; write one dot between segments and none at the ends, as in ' || p_such_as
         WHEN p_key !~ '^[[:alnum:]_:/@+~=$.-]+$' AND NOT {schema}.is_dotted(p_key)
             THEN 'may not contain ' || quote_literal(coalesce(
-                    substring(p_key FROM '[^[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]'), substring(p_key FROM '[^[:alnum:]_:/@+~=$.-]')))
+                    substring(p_key FROM $re$[^[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]$re$), substring(p_key FROM '[^[:alnum:]_:/@+~=$.-]')))
                 || '; use letters, digits and _ - : / @ + ~ = $ between dots'
     END
 $body$;

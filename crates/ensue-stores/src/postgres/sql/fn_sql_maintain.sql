@@ -17,6 +17,19 @@ BEGIN
 END
 $body$;
 
+-- How many events a new partition holds, and how many places are to have one ahead, as it is set now.
+CREATE OR REPLACE FUNCTION {schema}.partitions_set(OUT o_rows bigint, OUT o_ahead bigint) LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_interval text := {schema}.setting('partition_interval', '1000000');
+    v_ahead text := {schema}.setting('future_intervals_to_create', '3');
+BEGIN
+    o_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint ELSE least(greatest({schema}.events_of(v_interval), 10000), 10000000) END;
+    o_ahead := CASE WHEN v_ahead ~ '^[0-9]+$' THEN o_rows * v_ahead::bigint
+        ELSE least(greatest({schema}.events_of(v_ahead), o_rows), o_rows * 100) END;
+END
+$body$;
+
 -- The oldest place of the log that a group needs, and whose it is; no row if there are no groups. A lane that stands still needs its event and what comes after it.
 CREATE OR REPLACE FUNCTION {schema}.log_needed(OUT o_from bigint, OUT o_group text) LANGUAGE sql STABLE
 AS $body$
@@ -42,11 +55,8 @@ CREATE OR REPLACE FUNCTION {schema}.maintain(
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_rows bigint;
-    v_ahead text := {schema}.setting('future_intervals_to_create', '3');
-    v_interval text := {schema}.setting('partition_interval', '1000000');
     v_retention interval := {schema}.setting('partition_retention_period', NULL)::interval;
-    v_count bigint := (SELECT count(*) FROM {schema}.partitions);
+    v_attached bigint;
     v_needed record;
     v_keep_from bigint;
     v_first bigint;
@@ -56,6 +66,14 @@ BEGIN
     partitions_dropped := 0;
     events_trimmed := 0;
     PERFORM {schema}.need_read_committed('maintain');
+    -- First: what follows may have something to say in the log.
+    v_attached := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.events'));
+    BEGIN
+        PERFORM {schema}.ensure_partitions(s.o_rows, s.o_ahead) FROM {schema}.partitions_set() s;
+    EXCEPTION WHEN lock_not_available THEN
+        again := true;
+    END;
+    partitions_made := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.events')) - v_attached;
     again := {schema}.subscriptions_expire(NULL, 1000) >= 1000 OR again;
     again := {schema}.purge_keys(NULL, 0, 1000) >= 1000 OR again;
     PERFORM {schema}.members_forget(clock_timestamp());
@@ -68,15 +86,6 @@ BEGIN
     -- Behind what locks groups and members: so do those who settle.
     PERFORM {schema}.rules_expire();
     again := {schema}.jobs_tick(1000) >= 1000 OR again;
-    BEGIN
-        v_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint
-            ELSE least(greatest({schema}.events_of(v_interval), 10000), 10000000) END;
-        PERFORM {schema}.ensure_partitions(v_rows, CASE WHEN v_ahead ~ '^[0-9]+$' THEN v_rows * v_ahead::bigint
-            ELSE least(greatest({schema}.events_of(v_ahead), v_rows), v_rows * 100) END);
-    EXCEPTION WHEN lock_not_available THEN
-        again := true;
-    END;
-    partitions_made := (SELECT count(*) FROM {schema}.partitions) - v_count;
     BEGIN
         WHILE partitions_dropped < 10 AND {schema}.drop_detached() LOOP
             partitions_dropped := partitions_dropped + 1;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {schema}.mutation_name(p_name text) RETURNS text LANG
 AS $body$
     SELECT CASE WHEN p_name COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]+$' THEN p_name ELSE (
         SELECT string_agg(CASE WHEN c.one COLLATE "C" ~ '^[A-Za-z0-9_$@/+~-]$' THEN c.one
-            ELSE regexp_replace(upper(encode(convert_to(c.one, 'UTF8'), 'hex')), '(..)', '=\1', 'g') END, '' ORDER BY c.n)
+            ELSE regexp_replace(upper(encode(convert_to(c.one, 'UTF8'), 'hex')), '(..)', $re$=\1$re$, 'g') END, '' ORDER BY c.n)
         FROM regexp_split_to_table(p_name, '') WITH ORDINALITY c(one, n)) END
 $body$;
 

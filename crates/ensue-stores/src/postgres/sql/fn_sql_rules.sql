@@ -14,7 +14,9 @@ AS $body$
 DECLARE
     v_key text := substr(p_scope, position(':' IN p_scope) + 1);
 BEGIN
-    IF starts_with(p_scope, 'handler:') OR starts_with(p_scope, 'schedule:') THEN
+    IF p_scope IN ('handler:', 'schedule:', 'object:') THEN
+        PERFORM {schema}.refuse(format('scope %s names nothing; write handler:KEY, object:KEY or schedule:NAME, such as object:order:17', p_scope));
+    ELSIF starts_with(p_scope, 'handler:') OR starts_with(p_scope, 'schedule:') THEN
         PERFORM {schema}.check_dotted('scope', v_key);
     ELSIF starts_with(p_scope, 'object:') THEN
         PERFORM {schema}.check_plain('scope', v_key, {object_bytes_max});

@@ -61,7 +61,7 @@ BEGIN
     v_dies := NOT coalesce(retry, true) OR v_job.attempts >= v_job.attempts_max;
     v_wait := least(coalesce(retry_in, {schema}.job_delay(v_job.handler, v_job.attempts)), {delay_max_us} * interval '1 microsecond');
     RETURN {schema}.job_end_one(id, claim, CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END, 'cancelled', false,
-        CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END, coalesce(error, ''), NULL);
+        CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END, coalesce(nullif(error, ''), 'the worker gave no reason'), NULL);
 END
 $body$;
 

@@ -64,9 +64,9 @@ BEGIN
     v_fault := CASE
         WHEN gid IS NULL OR gid = '' THEN 'gid is empty; name the group in dotted segments, such as billing.invoices'
         WHEN octet_length(gid) > 255 THEN format('gid has %s bytes; at most 255 are allowed: shorten it', octet_length(gid))
-        WHEN gid ~ '(^\.|\.\.|\.$)' THEN 'gid has an empty segment; write one dot between segments and none at the ends, as in billing.invoices'
-        WHEN gid ~ '[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]'
-            THEN 'gid may not contain ' || quote_literal(substring(gid FROM '[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]'))
+        WHEN gid ~ '(^[.]|[.][.]|[.]$)' THEN 'gid has an empty segment; write one dot between segments and none at the ends, as in billing.invoices'
+        WHEN gid ~ $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$
+            THEN 'gid may not contain ' || quote_literal(substring(gid FROM $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$))
                 || '; use letters, digits and _ - : / @ + ~ = $ between dots'
         WHEN octet_length(v_params) > 65536
             THEN format('params has %s bytes; at most 65536 are allowed: make it smaller', octet_length(v_params))
