@@ -155,6 +155,22 @@ async fn an_upgrade_under_load_loses_nothing() {
     log.run("SELECT LOG.maintain()").await;
 }
 
+/// Who has looked at jobs when an upgrade comes goes on to change them, and the upgrade waits: neither waits for the other in a circle.
+#[tokio::test]
+async fn an_upgrade_waits_for_who_is_about_to_change_a_job() {
+    let log = Log::new().await;
+    log.open().await.close().await;
+    let session = Session::of(&log).await;
+    put_back(&session).await;
+    session.run("BEGIN; SELECT 1 FROM LOG.jobs FOR UPDATE").await.unwrap();
+    let url = log.url.clone();
+    let upgrade = tokio::spawn(async move { Upgrade::carry_out(&url).await });
+    let waiting = "SELECT count(*) FROM pg_locks l WHERE l.relation = 'LOG.jobs'::regclass AND NOT l.granted";
+    log.until(waiting, 1).await;
+    session.run("UPDATE LOG.jobs SET state = state; COMMIT").await.expect("a change of jobs during the upgrade");
+    assert_eq!(upgrade.await.unwrap().expect("the upgrade").from, 12);
+}
+
 #[tokio::test]
 async fn drift_is_told_by_name() {
     let log = Log::new().await;
