@@ -32,6 +32,9 @@ const MARKS_MAX: usize = 16;
 const HANDLERS_MAX: usize = 1_000;
 /// How many jobs that became available are remembered of a handler.
 const BACK_MAX: usize = 1_000;
+/// How many of them are looked at by their places: each is a search of its own. When more come back at once, as what was claimed ahead does when a
+/// rule is set, a look at everything is cheaper.
+const PLACES_MAX: usize = 64;
 
 /// A place in the order in which jobs are taken: rank and turn.
 type Position = (i64, i64);
@@ -206,7 +209,10 @@ impl Looks {
     pub(super) fn begin<'a>(&'a self, handlers: &'a [&'a str], now: Instant) -> Look<'a> {
         let mut state = self.state();
         let was_demanded = std::mem::take(&mut state.must_be_full);
-        let is_full = was_demanded || state.slow.is_none_or(|(_, next)| next <= now);
+        let has_many_places =
+            |handler: &&str| state.handlers.get(*handler).is_some_and(|known| known.back.len() > PLACES_MAX);
+        let is_full =
+            was_demanded || handlers.iter().any(has_many_places) || state.slow.is_none_or(|(_, next)| next <= now);
         if is_full {
             // While this one is under way the others are not; nor if it fails.
             state.slow = state.slow.map(|(took, _)| (took, now + took * 2 + AGREE_AFTER));
@@ -484,6 +490,17 @@ mod tests {
         // The test's looks are in the store's future, so that this one begins after it became available.
         assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[7]), Some(with_seven));
         assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()));
+    }
+
+    /// What was claimed ahead comes back when a rule is set: to search for each would take longer than to look at everything.
+    #[test]
+    fn when_many_come_back_at_once_everything_is_looked_at() {
+        let begun = Instant::now();
+        let looks = with_a_mark(begun);
+        let turns: Vec<i64> = (1..=PLACES_MAX as i64 + 1).collect();
+        looks.appeared(&vec!["a"; turns.len()], &vec![RANK; turns.len()], &turns);
+        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[]), None);
+        assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()), "and they are gone then");
     }
 
     /// A job is freed while a look is under way that has not seen it.
