@@ -46,6 +46,18 @@ BEGIN
 END
 $body$;
 
+-- What Ensue itself tells of in somebody's own transaction, one event for each: into the outbox, as the lock of the log would be held until that transaction ends, and
+-- all who publish would wait for it (H23).
+CREATE OR REPLACE FUNCTION {schema}.outbox_tell(p_topics text[], p_payloads text[], p_objects text[]) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), {schema}.new_id(), e.topic, e.object, e.payload::jsonb
+    FROM unnest(p_topics, p_payloads, p_objects) WITH ORDINALITY e(topic, payload, object, n) ORDER BY e.n;
+    PERFORM {schema}.outbox_ring();
+END
+$body$;
+
 -- One event; answers its id. The same `key` with the same content is the same event: the id of the first. With another content it is an error.
 CREATE OR REPLACE FUNCTION {schema}.publish(
     topic text, payload jsonb DEFAULT '{}', object text DEFAULT NULL, metadata jsonb DEFAULT NULL,
