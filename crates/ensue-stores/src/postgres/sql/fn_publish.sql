@@ -116,6 +116,16 @@ BEGIN
         IF v_id IS NOT NULL AND v_written THEN
             DELETE FROM {schema}.outbox o WHERE o.key = p_key;
         ELSIF v_id IS NULL AND v_written THEN
+            IF current_setting('transaction_isolation') <> 'read committed' THEN
+                -- The log may know it from after our snapshot. To write it there is a serialization failure then; else it is taken back at once.
+                BEGIN
+                    INSERT INTO {schema}.keys (key, fingerprint, id_part, recorded_at)
+                    VALUES (p_key, p_fingerprint, p_id, p_occurred_at) ON CONFLICT (key) DO NOTHING;
+                    RAISE EXCEPTION 'taken back' USING ERRCODE = '{taken_back}';
+                EXCEPTION WHEN SQLSTATE '{taken_back}' THEN
+                    NULL;
+                END;
+            END IF;
             RETURN p_id;
         ELSIF v_id IS NULL THEN
             SELECT o.id, o.fingerprint INTO v_id, v_fingerprint FROM {schema}.outbox o WHERE o.key = p_key;
