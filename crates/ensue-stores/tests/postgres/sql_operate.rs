@@ -446,6 +446,19 @@ async fn the_chunk_of_a_poll_is_a_setting_that_is_read_live() {
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "2");
 }
 
+/// A loop that polls until it hears 0 has moved all that was committed, also where delayed events are before it.
+#[tokio::test]
+async fn a_poll_answers_0_only_if_nothing_is_left_to_be_moved() {
+    let (log, _store, session) = started().await;
+    session.run("SELECT LOG.publish('later', not_before => '2099-01-01') FROM generate_series(1, 1000)").await.unwrap();
+    session.run("SELECT LOG.publish('now')").await.unwrap();
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1000");
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1");
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "0");
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.delayed WHERE seq IS NULL").await, 1000);
+}
+
 #[tokio::test]
 async fn a_setting_that_cannot_be_read_is_refused_when_it_is_written() {
     let (_log, _store, session) = started().await;

@@ -270,8 +270,9 @@ BEGIN
 END
 $body$;
 
--- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many; for those who run no
--- node. Call it in a transaction of its own: others who append wait for its end.
+-- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many it has taken: an event that
+-- is to wait for its time counts when it is taken from the outbox, and again when it enters the log. 0 says that nothing is left to be moved now. For those
+-- who run no node. Call it in a transaction of its own: others who append wait for its end.
 CREATE OR REPLACE FUNCTION {schema}.poll_for_events(chunk_size bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
