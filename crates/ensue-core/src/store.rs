@@ -53,7 +53,7 @@ pub struct Page {
 /// What releasing due events did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
-    /// How many entered the log.
+    /// How many were moved: into the log, or, of those that others published in their own transactions, to where they wait for their time.
     pub count: usize,
     /// The newest `seq` after that.
     pub last: Seq,

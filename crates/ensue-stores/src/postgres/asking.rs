@@ -86,11 +86,14 @@ impl Way {
         matches!(self, Self::Pooled(_))
     }
 
-    /// What a new connection is told.
-    pub async fn pin(&self, client: &Client) -> Result<(), Error> {
-        match self {
-            Self::Session { pins } => client.batch_execute(pins).await,
-            Self::Pooled(_) => Ok(()),
+    /// What a new connection is told, with how long it is to wait for a lock if that has a limit of its own.
+    pub async fn pin(&self, client: &Client, lock_time_max: Option<Duration>) -> Result<(), Error> {
+        match (self, lock_time_max) {
+            (Self::Session { pins }, None) => client.batch_execute(pins).await,
+            (Self::Session { pins }, Some(limit)) => {
+                client.batch_execute(&format!("{pins}; SET lock_timeout = {}", limit.as_millis())).await
+            }
+            (Self::Pooled(_), _) => Ok(()),
         }
     }
 

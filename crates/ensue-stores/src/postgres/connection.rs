@@ -67,11 +67,13 @@ pub(super) struct Reader {
     way: Arc<Way>,
     limit: Duration,
     is_owed: AtomicBool,
+    /// How long it waits for a lock, if that is not as long as for an answer.
+    lock_time_max: Option<Duration>,
 }
 
 impl Reader {
-    pub fn new(client: Object, way: Arc<Way>, limit: Duration) -> Self {
-        Self { client: Some(client), way, limit, is_owed: AtomicBool::new(false) }
+    pub fn new(client: Object, way: Arc<Way>, limit: Duration, lock_time_max: Option<Duration>) -> Self {
+        Self { client: Some(client), way, limit, lock_time_max, is_owed: AtomicBool::new(false) }
     }
 
     /// Runs statements on this connection, within the limit.
@@ -93,7 +95,8 @@ impl Reader {
 
     /// Asks statements that are ready, all at once.
     pub async fn together<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-        self.way.together(self, "", asked).await
+        let first = self.lock_time_max.map(|limit| format!("SET LOCAL lock_timeout = {}", limit.as_millis()));
+        self.way.together(self, &first.unwrap_or_default(), asked).await
     }
 
     /// Runs one statement.

@@ -17,6 +17,8 @@ pub(super) enum Failure {
     Silence(Duration),
     /// A session that may still store something does not end.
     SessionLives,
+    /// The schema is one that this program may not run beside.
+    Outdated(String),
     /// A statement that always answers something has answered nothing, or something that is not known.
     Nothing,
 }
@@ -40,6 +42,7 @@ impl fmt::Display for Failure {
                 Ok(())
             }
             Self::Silence(limit) => write!(f, "no answer within {limit:?}"),
+            Self::Outdated(why) => write!(f, "{why}"),
             Self::SessionLives => write!(f, "the lost session is still there and does not end"),
             Self::Nothing => write!(f, "a statement was not answered as expected"),
         }
@@ -65,7 +68,7 @@ impl Trouble {
     pub fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Silence(_) | Failure::SessionLives => Self::Lost,
-            Failure::Nothing => Self::Refused,
+            Failure::Nothing | Failure::Outdated(_) => Self::Refused,
             Failure::Told(error) => match error.code() {
                 // A job with the same key was sent in somebody's own transaction, which has committed meanwhile: now it is seen.
                 Some(_) if error.as_db_error().and_then(|error| error.constraint()) == Some("jobs_key") => Self::Busy,
@@ -105,6 +108,7 @@ fn is_ours(error: &Error) -> bool {
 pub(super) fn explain(failure: &Failure, place: &str) -> StoreError {
     let error = match failure {
         Failure::Told(error) => error,
+        Failure::Outdated(why) => return StoreError::Schema(why.clone()),
         Failure::Nothing => return StoreError::Engine(format!("Postgres at {place}: {failure}")),
         Failure::Silence(_) | Failure::SessionLives => {
             return StoreError::Unavailable(format!(

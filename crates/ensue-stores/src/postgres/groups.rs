@@ -95,7 +95,7 @@ impl PostgresStore {
     /// If the answer is lost and the call made again, the second time there is no group: whoever deletes one twice is told
     /// so too.
     pub(super) async fn forget_group(&self, name: &GroupName) -> Result<bool, StoreError> {
-        let row = self.server.query_one(&self.sql.positions.group_delete, &[&name.as_str()]).await?;
+        let row = self.server.query_one_of_call(&self.sql.positions.group_delete, &[&name.as_str()]).await?;
         if !row.get::<_, bool>(0) {
             return Ok(false);
         }
@@ -114,7 +114,7 @@ impl PostgresStore {
     pub(super) async fn seek_group(&self, name: &GroupName, to: Seq) -> Result<Option<GroupState>, StoreError> {
         let (now, hint) = (self.clock_time(), self.hint());
         let seek = &self.sql.positions.group_seek;
-        let row = self.server.query_one(seek, &[&now, &hint, &name.as_str(), &place(to)]).await?;
+        let row = self.server.query_one_of_call(seek, &[&now, &hint, &name.as_str(), &place(to)]).await?;
         if !row.get::<_, bool>(0) {
             return Ok(None);
         }
@@ -130,7 +130,7 @@ impl PostgresStore {
     ) -> Result<Option<GroupState>, StoreError> {
         let (now, hint, group) = (self.clock_time(), self.hint(), name.as_str());
         let replay = &self.sql.positions.group_replay;
-        let row = self.server.query_one(replay, &[&now, &hint, &group, &place(after), &place(to)]).await?;
+        let row = self.server.query_one_of_call(replay, &[&now, &hint, &group, &place(after), &place(to)]).await?;
         match row.get::<_, &str>(0) {
             "missing" => Ok(None),
             "pull" => Err(Unreplayable::IsRead.of(name)),

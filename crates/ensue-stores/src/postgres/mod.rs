@@ -14,6 +14,7 @@
 //! | How does what we store become part of somebody's own transaction? | [`own`] |
 //! | What does a failure mean to the caller? | `error` |
 //! | Is the schema the one this program knows? | `migrate` |
+//! | Another program has changed it: may this one go on? | `beside` |
 //! | How is it brought up to date by hand? | `upgrade` |
 //! | Is everything in it as this program has it? | `drift` |
 //! | Which SQL runs in this schema? | `schema`, and `sql/` with one statement or function a file |
@@ -49,6 +50,7 @@
 mod asking;
 mod batch;
 mod bell;
+mod beside;
 mod connection;
 mod definitions;
 mod deliveries;
@@ -167,6 +169,7 @@ impl PostgresStore {
         let server = Arc::new(Server::reach(&target, &options).await?);
         let schema = Schema::new(target.schema);
         migrate::migrate(&server, &schema, options.read_only).await?;
+        server.beside.watch(&schema);
         let sql = Arc::new(Sql::of(&schema));
         let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
         let bell = Arc::new(Bell::new(server.clone(), &schema));
@@ -221,6 +224,7 @@ impl PostgresStore {
 
     /// May this store be changed by us?
     fn check_writable(&self) -> Result<(), StoreError> {
+        self.server.beside.check()?;
         if self.read_only {
             return Err(StoreError::Unsupported("the store was opened to be read only; open it for writing".into()));
         }

@@ -19,7 +19,8 @@ pub struct PostgresOptions {
     /// that hangs is noticed. An append that this happens to is looked for on a new connection before it is answered.
     /// The server itself ends a statement after four fifths of it, so that one that is only busy can still say so.
     pub statement_time_max: Duration,
-    /// How many connections may read at once; one more writes.
+    /// How many connections may read at once, at most. One more writes, and three quarters as many are for calls that may have to wait for
+    /// transactions of others: to send, claim and settle jobs, to set rules, to read and commit groups.
     pub readers_max: usize,
 }
 

@@ -1,5 +1,6 @@
 //! Which SQL keeps groups and all that is known of them?
 
+use super::beside::VERSION;
 use super::schema::Schema;
 
 /// What is told of a lane.
@@ -24,6 +25,7 @@ pub(super) struct PositionsSql {
     pub subscription_changes: String,
     pub expire_subscriptions: String,
     pub acquire: String,
+    pub acquire_soon: String,
     pub renew: String,
     pub serve: String,
     pub members: String,
@@ -75,13 +77,16 @@ impl PositionsSql {
             subscription_changes: sql(include_str!("sql/subscription_changes.sql")),
             expire_subscriptions: sql(&function("subscriptions_expire", 2)),
             acquire: sql(&function("slots_acquire", 8)),
+            acquire_soon: sql(&function("slots_acquire_soon", 8)),
             renew: sql(&function("member_renew", 3)),
             serve: sql(&function("member_serve", 6)),
             members: sql(include_str!("sql/members.sql")),
             // By name: a later version of the schema may tell more.
-            pulse: sql("SELECT o_now, o_last, o_next_due, o_id_part, o_recorded_at, o_version, o_id, o_name, o_kind, \
+            pulse: sql(&format!(
+                "SELECT o_now, o_last, o_next_due, o_id_part, o_recorded_at, o_version, o_id, o_name, o_kind, \
                  o_rules_version, o_jobs_sent, o_jobs_due, o_xmin, o_next_xid, o_definitions_version, o_schedules_due, \
-                 o_waiting, o_listeners, o_asleep FROM {schema}.pulse($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+                 o_waiting, o_listeners, o_asleep, {VERSION} FROM {{schema}}.pulse($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+            )),
             release: sql(&function("slots_release", 4)),
             leave: sql(&function("member_leave", 2)),
             settle: sql(&function("slots_settle", 60)),

@@ -31,6 +31,9 @@ const OUTBOX_FIRST_MAX: usize = 2_000;
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
 
+/// The code of an error by which a function undoes what it has just done, and goes on.
+const TAKEN_BACK: &str = "EN003";
+
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
 pub(super) struct Sql {
@@ -160,6 +163,7 @@ impl Schema {
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
             .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
             .replace("{backlog}", BACKLOG)
+            .replace("{taken_back}", TAKEN_BACK)
             .replace("{outbox_row_events_max}", &OUTBOX_ROW_EVENTS_MAX.to_string())
             .replace("{outbox_first_max}", &OUTBOX_FIRST_MAX.to_string())
             .replace("{page_bytes_max}", &PAGE_BYTES_MAX.to_string())

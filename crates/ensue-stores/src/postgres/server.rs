@@ -1,10 +1,15 @@
 //! How is the server reached, again and again?
 //!
-//! One connection writes (see `writer`), a pool of others reads. Every connection is pinned to what the engine needs (`asking`),
+//! One connection writes (see `writer`), a pool of others reads and does what a process needs for itself: the tail, leases, what is due. Calls that may have to wait for a
+//! transaction of somebody's own (to send, claim and settle jobs, to set rules, to read and commit a group) have a pool for them alone: however many wait, the process goes
+//! on. And none keeps its connection while it waits for long: a lock that is not to be had soon is asked for again after a pause.
+//!
+//! Every connection is pinned to what the engine needs (`asking`),
 //! whatever the database's defaults are. A call that finds its connection dead takes another, until the server has been
 //! out of reach for `unavailable_after`.
 
 use super::asking::Way;
+use super::beside::Beside;
 use super::connection::{Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
@@ -32,11 +37,23 @@ pub(super) fn each<'a>(params: Params<'a>) -> impl ExactSizeIterator<Item = &'a 
     params.iter().map(|param| *param as &dyn ToSql)
 }
 
+/// How long a call waits for a lock before its connection is free for another.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How many connections calls have that may wait for others, beside so many for all else.
+fn calls_max(readers_max: usize) -> usize {
+    (readers_max * 3 / 4).max(1)
+}
+
 /// A Postgres server, or whichever of several answers.
 pub(super) struct Server {
     config: Config,
     tls: MakeRustlsConnect,
     pool: Pool,
+    /// For calls that may have to wait for somebody's transaction.
+    calls: Pool,
+    /// May this program run beside the schema?
+    pub beside: Arc<Beside>,
     outage: Arc<Outage>,
     /// How statements are asked.
     pub way: Arc<Way>,
@@ -63,24 +80,29 @@ impl Server {
         };
         let way = Arc::new(if is_pooled { Way::pooled(options) } else { Way::session(options) });
         let outage = Arc::new(Outage::default());
-        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), tls.clone(), manager_config);
-        let of_pool = Arc::new((way.clone(), outage.clone(), place.clone()));
-        let pool = Pool::builder(manager)
-            .max_size(options.readers_max.max(1))
-            .post_create(Hook::async_fn(move |client, _| {
+        let beside = Arc::new(Beside::default());
+        let of_pool = Arc::new((way.clone(), outage.clone(), place.clone(), beside.clone()));
+        let pool_of = |connections_max: usize, lock_time_max: Option<Duration>| {
+            let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+            let manager = Manager::from_config(config.clone(), tls.clone(), manager_config);
+            let of_pool = of_pool.clone();
+            let made = Hook::async_fn(move |client, _| {
                 let of_pool = of_pool.clone();
                 Box::pin(async move {
-                    let (way, outage, place) = &*of_pool;
-                    way.pin(client).await.map_err(HookError::Backend)?;
+                    let (way, outage, place, beside) = &*of_pool;
+                    way.pin(client, lock_time_max).await.map_err(HookError::Backend)?;
+                    beside.look(client, place).await.map_err(HookError::Backend)?;
                     outage.back(place);
                     Ok(())
                 })
-            }))
-            .build()
-            .map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))?;
+            });
+            let pool = Pool::builder(manager).max_size(connections_max).post_create(made).build();
+            pool.map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))
+        };
+        let pool = pool_of(options.readers_max.max(1), None)?;
+        let calls = pool_of(calls_max(options.readers_max), Some(LOCK_TIME_MAX))?;
         let PostgresOptions { unavailable_after, statement_time_max, .. } = *options;
-        Ok(Self { config, tls, pool, outage, way, place, unavailable_after, statement_time_max })
+        Ok(Self { config, tls, pool, calls, beside, outage, way, place, unavailable_after, statement_time_max })
     }
 
     /// A connection outside the pool, within this time.
@@ -108,20 +130,36 @@ impl Server {
     ) -> Result<Connection, Failure> {
         let connecting = async {
             let connection = connect_bare(&self.config, &self.tls, rung).await?;
-            self.way.pin(&connection).await?;
+            self.way.pin(&connection, None).await?;
+            self.beside.look(&connection, &self.place).await?;
             Ok::<_, Error>(connection)
         };
         let connection = within(limit, connecting).await?;
         self.outage.back(&self.place);
-        Ok(connection)
+        match self.beside.refusal() {
+            Some(why) => Err(Failure::Outdated(why)),
+            None => Ok(connection),
+        }
     }
 
     /// A connection of the pool.
     pub async fn reader(&self) -> Result<Reader, StoreError> {
+        self.taken_from(&self.pool, None).await
+    }
+
+    /// A connection for a call that may have to wait for somebody's transaction.
+    pub async fn reader_of_call(&self) -> Result<Reader, StoreError> {
+        self.taken_from(&self.calls, Some(LOCK_TIME_MAX)).await
+    }
+
+    async fn taken_from(&self, pool: &Pool, lock_time_max: Option<Duration>) -> Result<Reader, StoreError> {
         let mut patience = self.patience();
         loop {
-            let failure = match tokio::time::timeout(patience.left(), self.pool.get()).await {
-                Ok(Ok(client)) => return Ok(Reader::new(client, self.way.clone(), self.statement_time_max)),
+            let failure = match tokio::time::timeout(patience.left(), pool.get()).await {
+                Ok(Ok(client)) => {
+                    self.beside.check()?;
+                    return Ok(Reader::new(client, self.way.clone(), self.statement_time_max, lock_time_max));
+                }
                 Ok(Err(PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)))) => {
                     Failure::Told(error)
                 }
@@ -141,7 +179,21 @@ impl Server {
     pub async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let mut patience = self.patience();
         loop {
-            match self.reader().await?.query(sql, params).await {
+            // The connection is free again before the pause.
+            let answer = self.reader().await?.query(sql, params).await;
+            match answer {
+                Ok(rows) => return Ok(rows),
+                Err(failure) => self.again_after(failure, &mut patience).await?,
+            }
+        }
+    }
+
+    /// The same for a call that may have to wait for somebody's transaction.
+    pub async fn query_of_call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        let mut patience = self.patience();
+        loop {
+            let answer = self.reader_of_call().await?.query(sql, params).await;
+            match answer {
                 Ok(rows) => return Ok(rows),
                 Err(failure) => self.again_after(failure, &mut patience).await?,
             }
@@ -151,6 +203,11 @@ impl Server {
     /// The one row of a statement that always has one.
     pub async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, StoreError> {
         self.one(self.query(sql, params).await?)
+    }
+
+    /// The same for a call that may have to wait for somebody's transaction.
+    pub async fn query_one_of_call(&self, sql: &str, params: Params<'_>) -> Result<Row, StoreError> {
+        self.one(self.query_of_call(sql, params).await?)
     }
 
     /// The one row that a statement answered.
@@ -185,6 +242,7 @@ impl Server {
     /// No more reads.
     pub fn close(&self) {
         self.pool.close();
+        self.calls.close();
     }
 }
 

@@ -66,9 +66,10 @@ impl PostgresStore {
     ) -> Result<Row, StoreError> {
         let (mut patience, mut tries) = (self.server.patience(), 1);
         loop {
-            let client = self.server.reader().await?;
             let (now, hint) = (self.clock_time(), self.hint());
-            match client.query(&self.sql.positions.settle, &columns.params(&now, &hint, &call)).await {
+            let params = columns.params(&now, &hint, &call);
+            let answer = self.server.reader_of_call().await?.query(&self.sql.positions.settle, &params).await;
+            match answer {
                 Ok(rows) => return self.server.one(rows),
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
                     tries += 1;

@@ -6,11 +6,12 @@
 
 use super::PostgresStore;
 use super::groups::{member_at, owner_at};
-use ensue_core::positions::{Acquire, Acquired, AcquiredSlot, Member, Renewed, Serving, SlotNumber};
+use ensue_core::positions::{Acquire, Acquired, AcquiredSlot, GroupKind, Member, Renewed, Serving, SlotNumber};
 use ensue_core::text::plain;
 use ensue_core::{GroupName, Seq, StoreError};
 use jiff::SignedDuration;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 /// The longest lease, in microseconds: a hundred years, which no sum with a time overflows.
@@ -30,9 +31,12 @@ impl PostgresStore {
         let (now, group, kind, lease) = (self.clock_time(), group.as_str(), member.kind.as_str(), micros_of(*lease));
         let slots = (!slots.is_empty()).then(|| numbers_of(slots));
         let (name, go_on) = (plain(&member.name), go_on.map(|fence| i64::try_from(fence).unwrap_or(i64::MAX)));
-        let take = &self.sql.positions.acquire;
-        let row =
-            self.server.query_one(take, &[&now, &group, &member.id, &name, &kind, &lease, &slots, &go_on]).await?;
+        let params: [&(dyn ToSql + Sync); 8] = [&now, &group, &member.id, &name, &kind, &lease, &slots, &go_on];
+        let row = match member.kind {
+            // Whoever reads over SQL may have it locked for as long as their transaction takes.
+            GroupKind::Pull => self.server.query_one_of_call(&self.sql.positions.acquire_soon, &params).await?,
+            GroupKind::Handler => self.server.query_one(&self.sql.positions.acquire, &params).await?,
+        };
         let Some(version) = row.get::<_, Option<i64>>(0) else { return Ok(None) };
         let column = |index: usize| row.get::<_, Option<Vec<i64>>>(index).unwrap_or_default();
         let numbers = row.get::<_, Option<Vec<i32>>>(1).unwrap_or_default();
@@ -83,10 +87,10 @@ impl PostgresStore {
         slots: &[SlotNumber],
     ) -> Result<(), StoreError> {
         let (now, group, slots) = (self.clock_time(), group.as_str(), numbers_of(slots));
-        self.server.query(&self.sql.positions.release, &[&now, &member, &group, &slots]).await.map(drop)
+        self.server.query_of_call(&self.sql.positions.release, &[&now, &member, &group, &slots]).await.map(drop)
     }
 
     pub(super) async fn give_all_back(&self, member: Uuid) -> Result<(), StoreError> {
-        self.server.query(&self.sql.positions.leave, &[&self.clock_time(), &member]).await.map(drop)
+        self.server.query_of_call(&self.sql.positions.leave, &[&self.clock_time(), &member]).await.map(drop)
     }
 }

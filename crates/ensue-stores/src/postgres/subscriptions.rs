@@ -35,7 +35,10 @@ impl PostgresStore {
         let (now, hint, subscribe) = (self.clock_time(), self.hint(), &self.sql.positions.subscribe);
         let row = self
             .server
-            .query_one(subscribe, &[&now, &hint, &group, &id, &topic, &condition, &params, &identity, &expires_in])
+            .query_one_of_call(
+                subscribe,
+                &[&now, &hint, &group, &id, &topic, &condition, &params, &identity, &expires_in],
+            )
             .await?;
         let state = subscription(&row, &new.group);
         let is_new = state.id == id;
@@ -46,7 +49,7 @@ impl PostgresStore {
     /// twice is told so too.
     pub(super) async fn delete_subscription(&self, group: &GroupName, id: Uuid) -> Result<bool, StoreError> {
         let params = (self.clock_time(), group.as_str());
-        let row = self.server.query_one(&self.sql.positions.unsubscribe, &[&params.0, &params.1, &id]).await?;
+        let row = self.server.query_one_of_call(&self.sql.positions.unsubscribe, &[&params.0, &params.1, &id]).await?;
         Ok(row.get(0))
     }
 
@@ -56,7 +59,7 @@ impl PostgresStore {
         id: Uuid,
     ) -> Result<Option<SubscriptionState>, StoreError> {
         let params = (self.clock_time(), group.as_str());
-        let rows = self.server.query(&self.sql.positions.touch, &[&params.0, &params.1, &id]).await?;
+        let rows = self.server.query_of_call(&self.sql.positions.touch, &[&params.0, &params.1, &id]).await?;
         Ok(rows.first().map(|row| subscription(row, group)))
     }
 

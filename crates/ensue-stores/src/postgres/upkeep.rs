@@ -33,8 +33,11 @@ impl PostgresStore {
         let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
-            let client = self.server.reader().await?;
-            match client.query(sql, &[&self.clock_time(), &self.hint(), &limit, &bytes_max]).await {
+            let (now, hint) = (self.clock_time(), self.hint());
+            let reader = self.server.reader().await?;
+            let answer = reader.query(sql, &[&now, &hint, &limit, &bytes_max]).await;
+            drop(reader);
+            match answer {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
                     tries += 1;
@@ -58,9 +61,16 @@ impl PostgresStore {
         let after = self.looks.leases_after(Instant::now()).filter(|_| self.clock.is_none()).map(Micros);
         let (state, from, name) = self.schedules_from.params();
         let params: [&(dyn ToSql + Sync); 9] = [&now, &hint, &member, &lease, &bells, &after, &state, &from, &name];
-        let rows = self.server.query(&self.sql.positions.pulse, &params).await?;
+        let rows = match self.server.query(&self.sql.positions.pulse, &params).await {
+            Err(error @ StoreError::Schema(_)) => return Err(self.why_not_beside(error).await),
+            answer => answer?,
+        };
         let members = rows.iter().filter_map(|row| member_at(row, 6).transpose()).collect::<Result<_, _>>()?;
         let first = self.server.one(rows)?;
+        if let Some([version, compatible_from]) = first.get::<_, Option<Vec<i32>>>(19).as_deref() {
+            self.server.beside.hear(*version, *compatible_from, &self.server.place);
+            self.server.beside.check()?;
+        }
         let (now, last) = (first.get::<_, Micros>(0).0, first.get::<_, i64>(1) as Seq);
         let id = first.get::<_, Option<Uuid>>(3).zip(first.get::<_, Option<Micros>>(4));
         let version = first.get::<_, Option<i64>>(5);
@@ -85,6 +95,14 @@ impl PostgresStore {
             schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
             waiting: first.get(16),
         })
+    }
+
+    /// Something is not there that this program knows: because it may not run beside the schema any more?
+    async fn why_not_beside(&self, error: StoreError) -> StoreError {
+        // A new connection looks.
+        let connected = self.server.connect(self.server.unavailable_after).await;
+        drop(connected);
+        self.server.beside.check().err().unwrap_or(error)
     }
 
     /// Moves what was published in transactions before this call to where it is found. A store that only reads leaves it to others.
@@ -129,8 +147,11 @@ impl PostgresStore {
         let (from, to) = millisecond(id);
         let mut patience = self.server.patience();
         let row = loop {
-            let client = self.server.reader().await?;
-            match client.query(&self.sql.cancel, &[&id.0, &id_parts::part(id), &from, &to, &self.hint()]).await {
+            let (part, hint) = (id_parts::part(id), self.hint());
+            let reader = self.server.reader().await?;
+            let answer = reader.query(&self.sql.cancel, &[&id.0, &part, &from, &to, &hint]).await;
+            drop(reader);
+            match answer {
                 Ok(rows) => break self.server.one(rows)?,
                 Err(failure) => {
                     *answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;

@@ -7,6 +7,7 @@ mod bell;
 mod bouncer;
 mod cancel;
 mod conformance;
+mod crowd;
 mod disk;
 mod hang;
 mod ids;

@@ -82,6 +82,33 @@ async fn a_server_older_than_14_is_refused_and_nothing_is_made_there() {
     assert_eq!(log.number("SELECT count(*) FROM pg_namespace WHERE nspname = 'LOG'").await, 0);
 }
 
+/// A process that runs while another brings the schema to a version that it may not run beside hears of it with its next pulse, or when it connects
+/// again, and does nothing more.
+#[tokio::test]
+async fn a_running_process_notices_that_it_may_not_run_beside_the_schema_any_more() {
+    let log = Log::new().await;
+    let (pulsing, other) = (log.open().await, log.open_with(quick()).await);
+    let newest = log.number("SELECT max(version)::bigint FROM LOG.schema_version").await;
+    log.run(&format!("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (998, {newest})")).await;
+    pulsing.pulse(None).await.unwrap();
+    log.end_sessions().await;
+    pulsing.append(on("o")).await.unwrap();
+    other.append(on("o")).await.unwrap();
+
+    log.run("INSERT INTO LOG.schema_version (version, compatible_from) VALUES (999, 999)").await;
+    let is_told = |error: StoreError| match error {
+        StoreError::Schema(text) => assert!(text.contains("version 999") && text.contains("newer"), "{text}"),
+        other => panic!("{other}"),
+    };
+    is_told(pulsing.pulse(None).await.expect_err("with a pulse"));
+    is_told(pulsing.ready().await.expect_err("it is not ready"));
+    is_told(pulsing.append(on("o")).await.expect_err("it writes nothing more"));
+    log.end_sessions().await;
+    is_told(other.ready().await.expect_err("with a new connection"));
+    is_told(other.append(on("o")).await.expect_err("it writes nothing more"));
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 2);
+}
+
 #[tokio::test]
 async fn a_schema_with_other_tables_in_it_is_refused_and_left_as_it_was() {
     let log = Log::new().await;

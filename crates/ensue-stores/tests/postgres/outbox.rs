@@ -210,6 +210,31 @@ async fn two_with_one_key_at_once_publish_one_event() {
     assert_eq!(topics(&store).await, ["commit", "rollback"]);
 }
 
+/// A transaction with a snapshot of its own does not see that its key was used since, and is never told an id that nobody will find.
+#[tokio::test]
+async fn a_key_that_a_snapshot_does_not_show_is_a_serialization_failure() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    for (isolation, drained) in [("REPEATABLE READ", true), ("SERIALIZABLE", true), ("REPEATABLE READ", false)] {
+        let (one, other) = (Publisher::of(&log).await, Publisher::of(&log).await);
+        let sql = format!("SELECT LOG.publish('t', key => '{isolation}{drained}')");
+        one.run(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT 1")).await.unwrap();
+        let theirs = other.id(&sql).await;
+        if drained {
+            other.run("SELECT LOG.poll_for_events()").await.unwrap();
+        }
+        let refused = one.run(&sql).await.expect_err("the key was used");
+        assert_eq!(refused.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE), "{refused:?}");
+        one.run(&format!("ROLLBACK; BEGIN ISOLATION LEVEL {isolation}")).await.unwrap();
+        assert_eq!(one.id(&sql).await, theirs);
+        let unused = one.id(&format!("SELECT LOG.publish('u', key => 'u{isolation}{drained}')")).await;
+        one.run("COMMIT").await.unwrap();
+        topics(&store).await;
+        assert!(matches!(store.find(EventId(unused)).await.unwrap(), Some(Found::Logged(_))));
+    }
+    assert_eq!(topics(&store).await.len(), 6);
+}
+
 /// A key that somebody without a transaction uses while ours is open: the same content is one event, another one is not lost.
 #[tokio::test]
 async fn what_was_published_under_a_key_meanwhile_is_not_doubled_and_nothing_is_lost() {

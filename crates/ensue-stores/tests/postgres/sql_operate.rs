@@ -5,10 +5,12 @@ use crate::support::groups::{Engine, LEASE, handler_group, name, open};
 use crate::support::session::Session;
 use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobSettled, JobState, NewJob};
 use ensue_core::rules::{RuleKind, Scope};
+use ensue_core::store::SharedStore;
 use ensue_core::{Entry, Jobs, NewEvent, ObjectKey, Rules, Store};
 use ensue_stores::postgres::PostgresOptions;
 use jiff::SignedDuration;
 use std::sync::Arc;
+use std::time::Duration;
 
 async fn started() -> (Log, Engine, Session) {
     let log = Log::new().await;
@@ -96,6 +98,64 @@ async fn a_long_transaction_that_sends_jobs_holds_nobody_up() {
     session.run("COMMIT").await.unwrap();
 }
 
+/// Claims a job that has one attempt, and lets the lease run out if its worker is to vanish.
+async fn doomed(log: &Log, session: &Session, handler: &str, vanishes: bool) -> (String, String) {
+    session.run(&format!("SELECT LOG.enqueue('{handler}', attempts_max => 1)")).await.unwrap();
+    let taken = claimed(session, handler).await.expect("it is there");
+    if vanishes {
+        log.run(&format!("UPDATE LOG.jobs SET lease_until = clock_timestamp() WHERE handler = '{handler}'")).await;
+    }
+    taken
+}
+
+/// H23, H34: nobody who publishes waits for a transaction that sets a rule or sees a job die. What it tells is in the log when it has committed, before what
+/// anybody publishes then.
+#[tokio::test]
+async fn a_long_transaction_of_which_the_log_tells_holds_no_publisher_up() {
+    let (log, store, session) = started().await;
+    session.run("SELECT LOG.pause('handler:p'); SELECT LOG.block('handler:b')").await.unwrap();
+    let (id, claim) = doomed(&log, &session, "fails", false).await;
+    doomed(&log, &session, "vanishes", true).await;
+    let told = "SELECT count(*) FROM LOG.events WHERE topic LIKE 'ensue.%'";
+    store.append(crate::support::on("o")).await.unwrap();
+    let mut count = log.number(told).await;
+    assert_eq!(count, 2, "two rules");
+    for (sql, tells) in [
+        ("SELECT LOG.pause('handler:h')".to_owned(), "ensue.rule.set"),
+        ("SELECT LOG.block('object:x')".to_owned(), "ensue.rule.set"),
+        ("SELECT LOG.resume('handler:p')".to_owned(), "ensue.rule.lifted"),
+        ("SELECT LOG.unblock('handler:b')".to_owned(), "ensue.rule.lifted"),
+        (format!("SELECT LOG.fail_job('{id}', '{claim}', 'no route')"), "ensue.job.dead"),
+        ("SELECT LOG.claim_jobs(ARRAY['other'])".to_owned(), "ensue.job.dead"),
+    ] {
+        session.run(&format!("BEGIN; {sql}")).await.unwrap();
+        let append = tokio::time::timeout(Duration::from_secs(5), store.append(crate::support::on("o"))).await;
+        append.unwrap_or_else(|_| panic!("a publisher waits for {sql}")).unwrap();
+        assert_eq!(log.number(told).await, count, "{sql} has not committed");
+        session.run("COMMIT").await.unwrap();
+        let after = store.append(crate::support::on("o")).await.unwrap()[0].seq.unwrap();
+        count += 1;
+        assert_eq!(log.number(told).await, count, "{sql}");
+        let newest = format!("SELECT topic FROM LOG.events WHERE seq = {}", after - 1);
+        assert_eq!(session.text(&newest).await, tells, "{sql}");
+    }
+    assert_eq!(crate::support::whole_log(&(store as SharedStore)).await.len(), 2 + 6 + 1 + 12);
+}
+
+/// What is told of one scope is in the order in which it happened, through whichever door.
+#[tokio::test]
+async fn what_is_told_of_a_rule_is_in_order_through_both_doors() {
+    let (log, store, session) = started().await;
+    let scope = Scope::parse("handler:h").unwrap();
+    for _ in 0..5 {
+        session.run("SELECT LOG.pause('handler:h')").await.unwrap();
+        store.lift_rule(RuleKind::Pause, &scope, "ada").await.unwrap().expect("it is there");
+    }
+    let wrong = "SELECT count(*) FROM LOG.events WHERE topic <> CASE seq % 2 WHEN 1 THEN 'ensue.rule.set' ELSE 'ensue.rule.lifted' END";
+    assert_eq!(log.number(wrong).await, 0);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE object = 'rule:handler:h'").await, 10);
+}
+
 /// H34 for jobs: what was committed before comes before, through whichever door.
 #[tokio::test]
 async fn jobs_of_one_object_run_in_the_order_in_which_they_were_sent_through_both_doors() {
@@ -163,6 +223,7 @@ async fn a_stale_claim_changes_nothing_and_is_told() {
     assert_eq!(session.text(&format!("SELECT LOG.fail_job('{id}', '{claim}', 'no route')")).await, "dead");
     let dead = job(&store, &id).await;
     assert_eq!(dead.errors.last().map(|last| last.error.as_str()), Some("no route"));
+    session.run("SELECT LOG.poll_for_events()").await.unwrap();
     assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE topic = 'ensue.job.dead'").await, 1);
 }
 
@@ -231,6 +292,7 @@ async fn a_rule_from_sql_holds_what_one_over_http_holds() {
     let mine = rules.rules().into_iter().find(|rule| rule.kind == RuleKind::Pause).cloned().unwrap();
     assert_eq!((mine.scope, mine.reason.as_deref()), (Scope::parse("handler:acme.mail").unwrap(), Some("repairs")));
     assert_eq!(mine.author, session.text("SELECT session_user").await, "who is logged in");
+    session.run("SELECT LOG.poll_for_events()").await.unwrap();
     assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE topic = 'ensue.rule.set'").await, 2);
     // Each is lifted by itself, and through either door.
     assert_eq!(session.text("SELECT LOG.resume('object:o')").await, "null", "it is blocked, not paused");
@@ -271,6 +333,7 @@ async fn a_rule_that_expires_lets_go_also_where_nobody_runs_a_node() {
     assert_eq!(claimed(&session, "a").await, None);
     log.run("UPDATE LOG.rules SET expires_at = clock_timestamp()").await;
     assert!(claimed(&session, "a").await.is_some());
+    session.run("SELECT LOG.poll_for_events()").await.unwrap();
     assert_eq!(
         session.text("SELECT payload->>'lifted_by' FROM LOG.events WHERE topic = 'ensue.rule.lifted'").await,
         "expiry"
@@ -424,6 +487,19 @@ async fn the_chunk_of_a_poll_is_a_setting_that_is_read_live() {
     session.run("SELECT LOG.publish('t') FROM generate_series(1, 5)").await.unwrap();
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "3");
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "2");
+}
+
+/// A loop that polls until it hears 0 has moved all that was committed, also where delayed events are before it.
+#[tokio::test]
+async fn a_poll_answers_0_only_if_nothing_is_left_to_be_moved() {
+    let (log, _store, session) = started().await;
+    session.run("SELECT LOG.publish('later', not_before => '2099-01-01') FROM generate_series(1, 1000)").await.unwrap();
+    session.run("SELECT LOG.publish('now')").await.unwrap();
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1000");
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1");
+    assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "0");
+    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.delayed WHERE seq IS NULL").await, 1000);
 }
 
 #[tokio::test]

@@ -62,8 +62,8 @@ impl Call {
             if let Some(place) = again_at.filter(|_| self.answer_was_lost) {
                 params[place] = &true;
             }
-            let client = store.server.reader().await?;
-            match client.query(sql, &params).await {
+            let answer = store.server.reader_of_call().await?.query(sql, &params).await;
+            match answer {
                 Ok(rows) => return Ok(rows),
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
                     tries += 1;

@@ -118,6 +118,8 @@ impl PostgresStore {
         if let Some((Some(seen), Some(micros), row)) = found {
             let held = row.get::<_, Option<Vec<i32>>>(first + 2).unwrap_or_default();
             look.end(seen, micros, &held, &caps, limit, &taken);
+        } else if taken.is_empty() {
+            self.looks.put_off();
         }
         Ok((sent, taken))
     }
@@ -137,7 +139,7 @@ impl PostgresStore {
         let fences: Vec<i64> = held.iter().map(|held| place(held.fence)).collect();
         let (now, lease) = (self.clock_time(), micros_of(lease));
         let renew = &self.sql.jobs.renew;
-        for row in self.server.query(renew, &[&now, &lease, &numbers, &stamps, &fences]).await? {
+        for row in self.server.query_of_call(renew, &[&now, &lease, &numbers, &stamps, &fences]).await? {
             let index = row.get::<_, i64>(0) as usize - 1;
             renewed[index] = Some(JobRenewed { lease_until: row.get::<_, Micros>(1).0, cancel: row.get(2) });
         }

@@ -138,6 +138,8 @@ struct News {
     since: Option<Instant>,
     /// How often there was something to look for.
     count: u64,
+    /// Has a claim not looked?
+    is_put_off: bool,
 }
 
 /// What a pulse tells of jobs.
@@ -269,11 +271,17 @@ impl Looks {
         if news.given != given {
             (news.given, news.until, news.since) = (given, Some(next), Some(now));
         }
-        news.count += u64::from(news.until.is_some() || is_slow);
+        let is_put_off = std::mem::take(&mut news.is_put_off);
+        news.count += u64::from(news.until.is_some() || is_slow || is_put_off);
         let is_fresh =
             news.until.is_some_and(|until| until <= xmin || news.since.is_some_and(|since| now < since + FRESH));
         news.until = news.until.filter(|until| xmin < *until);
         Heard { count: news.count, is_fresh }
+    }
+
+    /// A claim has not looked at all, as somebody is changing the rules: the next pulse has somebody look again.
+    pub fn put_off(&self) {
+        self.state().news.is_put_off = true;
     }
 
     /// Jobs became available, and nobody knows which.

@@ -14,7 +14,7 @@ impl PostgresStore {
         let (begun, now) = (Instant::now(), self.clock_time());
         // An injected clock may show any time.
         let after = self.looks.leases_after(begun).filter(|_| self.clock.is_none()).map(Micros);
-        let rows = self.server.query(&self.sql.jobs.wake, &[&now, &rows_max(limit), &after]).await?;
+        let rows = self.server.query_of_call(&self.sql.jobs.wake, &[&now, &rows_max(limit), &after]).await?;
         let mut expired = Vec::new();
         for row in &rows {
             expired.extend(job_at(row, 7)?);

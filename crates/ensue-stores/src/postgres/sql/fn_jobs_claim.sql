@@ -1,7 +1,8 @@
 -- Takes available jobs, in one round trip and one commit. A row for each, and one without a job if there is none.
 --
 -- Whoever changes a rule waits until no claim is under way, and a claim that comes later sees the rule: what the rules say
--- is read after their lock. Rows that somebody else is taking are passed over, so a claim waits for nobody.
+-- is read after their lock. Rows that somebody else is taking are passed over. So a claim waits for nobody but who changes a rule, and not long: a transaction
+-- that has set one and is open would have all of a process's connections wait. A claim finds nothing then, and o_seen is null.
 --
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
 --   p_caps            how many of each handler at most
@@ -32,7 +33,19 @@ DECLARE
     v_from bigint[]; -- the handler of each
     v_pass int := 1;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    IF p_again THEN
+        -- What was claimed is to be answered, however long that takes.
+        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    ELSE
+        v_begun := clock_timestamp();
+        WHILE NOT pg_try_advisory_xact_lock_shared({lock_rules}) LOOP
+            IF clock_timestamp() >= v_begun + interval '250 milliseconds' THEN
+                RETURN NEXT;
+                RETURN;
+            END IF;
+            PERFORM pg_sleep(0.005);
+        END LOOP;
+    END IF;
     v_now := coalesce(p_now, clock_timestamp());
     IF p_again THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::int[], {job_j} FROM {schema}.jobs j

@@ -84,7 +84,8 @@ BEGIN
 END
 $body$;
 
--- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told.
+-- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told there: without a hint
+-- where it ends it is somebody's own transaction, and goes into the outbox.
 CREATE OR REPLACE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $body$
@@ -111,6 +112,9 @@ BEGIN
             AND (j.event_topic = '{reserved}' OR starts_with(j.event_topic, '{reserved}.')) IS NOT TRUE
     ) d;
     IF v_payloads IS NULL THEN
+        RETURN NULL;
+    ELSIF p_hint IS NULL THEN
+        PERFORM {schema}.outbox_tell(v_topics, v_payloads, v_objects);
         RETURN NULL;
     END IF;
     v_all := ARRAY(SELECT generate_series(1, cardinality(v_payloads)));

@@ -2,6 +2,8 @@
 -- o_states says 'done', 'lost', 'key' or 'invalid'; of all but the first nothing is written. o_job_states says where its job
 -- stands, o_ready_… what became available and where. Of who died is told in the log, behind what is published.
 --
+--   p_hint    where the log ends, about; null in somebody's own transaction, which must not lock the log: then nothing is published with it, and what is told
+--             of goes into the outbox
 --   p_lock    null if there is nothing but ends: then a call that is sent again finds its mark in the rows. Else a lock of
 --             the call's own; what it was answered is kept
 --   p_waves   as in slots_settle; null if nothing is published or sent

@@ -33,7 +33,8 @@ $body$;
 -- 0.2). The memory is a setting of the session: it goes back with the transaction if this one fails, and a session without it looks at everything.
 -- Whoever sets it to something else fools this session alone: others move what it leaves.
 --
--- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left.
+-- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left. o_count is how many were taken from the outbox,
+-- also those that wait for their time now and those whose key is known: 0 if nothing was there.
 --
 -- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; a row of many events
 -- (outbox_batches_tables.sql) has neither, and is opened there. Else it is looked up what is known of each; rows of many events wait for the next turn then.
@@ -171,7 +172,7 @@ BEGIN
             ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
                 seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
         )
-        SELECT count(*) FILTER (WHERE n.is_logged) INTO o_count FROM numbered n;
+        SELECT count(*) INTO o_count FROM numbered n;
     END IF;
     IF NOT o_more THEN
         PERFORM set_config('{drained}', v_seen::text, false);

@@ -46,6 +46,18 @@ BEGIN
 END
 $body$;
 
+-- What Ensue itself tells of in somebody's own transaction, one event for each: into the outbox, as the lock of the log would be held until that transaction ends, and
+-- all who publish would wait for it (H23).
+CREATE OR REPLACE FUNCTION {schema}.outbox_tell(p_topics text[], p_payloads text[], p_objects text[]) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), {schema}.new_id(), e.topic, e.object, e.payload::jsonb
+    FROM unnest(p_topics, p_payloads, p_objects) WITH ORDINALITY e(topic, payload, object, n) ORDER BY e.n;
+    PERFORM {schema}.outbox_ring();
+END
+$body$;
+
 -- One event; answers its id. The same `key` with the same content is the same event: the id of the first. With another content it is an error.
 CREATE OR REPLACE FUNCTION {schema}.publish(
     topic text, payload jsonb DEFAULT '{}', object text DEFAULT NULL, metadata jsonb DEFAULT NULL,
@@ -104,6 +116,16 @@ BEGIN
         IF v_id IS NOT NULL AND v_written THEN
             DELETE FROM {schema}.outbox o WHERE o.key = p_key;
         ELSIF v_id IS NULL AND v_written THEN
+            IF current_setting('transaction_isolation') <> 'read committed' THEN
+                -- The log may know it from after our snapshot. To write it there is a serialization failure then; else it is taken back at once.
+                BEGIN
+                    INSERT INTO {schema}.keys (key, fingerprint, id_part, recorded_at)
+                    VALUES (p_key, p_fingerprint, p_id, p_occurred_at) ON CONFLICT (key) DO NOTHING;
+                    RAISE EXCEPTION 'taken back' USING ERRCODE = '{taken_back}';
+                EXCEPTION WHEN SQLSTATE '{taken_back}' THEN
+                    NULL;
+                END;
+            END IF;
             RETURN p_id;
         ELSIF v_id IS NULL THEN
             SELECT o.id, o.fingerprint INTO v_id, v_fingerprint FROM {schema}.outbox o WHERE o.key = p_key;
@@ -284,8 +306,9 @@ BEGIN
 END
 $body$;
 
--- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many; for those who run no
--- node. Call it in a transaction of its own: others who append wait for its end.
+-- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many it has taken: an event that
+-- is to wait for its time counts when it is taken from the outbox, and again when it enters the log. 0 says that nothing is left to be moved now. For those
+-- who run no node. Call it in a transaction of its own: others who append wait for its end.
 CREATE OR REPLACE FUNCTION {schema}.poll_for_events(chunk_size bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$

@@ -1,5 +1,5 @@
 -- Moves into the log what others have committed in the outbox, and then delayed events whose time has come, in order of
--- (not_before, acceptance). o_more says that the outbox has more, o_next_due when the next delayed event is due.
+-- (not_before, acceptance). o_count is how many were taken from both, o_more says that the outbox has more, o_next_due when the next delayed event is due.
 --
 -- Whether there is anything is looked at before the lock is taken, so that an idle system does not take it every second.
 --

@@ -1,11 +1,21 @@
--- Appends what is said of a change of rules.
+-- Appends what is said of a change of rules. Without a hint where the log ends it is somebody's own transaction, and goes into the outbox: who has the lock of the
+-- rules until the commit is the next to draw a number there, so what is said of one scope stays in order.
 CREATE OR REPLACE FUNCTION {schema}.rules_tell(
     p_now timestamptz, p_hint bigint, p_picked int[], p_id_parts uuid[], p_topics text[], p_payloads text[], p_objects text[]
-) RETURNS bigint LANGUAGE sql VOLATILE
+) RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
-    SELECT a.o_tail FROM {schema}.settle_append(
+BEGIN
+    IF p_hint IS NULL THEN
+        PERFORM {schema}.outbox_tell(
+            ARRAY(SELECT p_topics[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i),
+            ARRAY(SELECT p_payloads[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i),
+            ARRAY(SELECT p_objects[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i));
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT a.o_tail FROM {schema}.settle_append(
         p_now, p_hint, p_picked, ARRAY(SELECT n::int FROM generate_series(1, cardinality(p_id_parts)) n), p_id_parts, p_topics,
-        p_payloads, NULL, NULL, NULL, p_objects, NULL, NULL, NULL) a
+        p_payloads, NULL, NULL, NULL, p_objects, NULL, NULL, NULL) a);
+END
 $body$;
 
 -- Sets a rule, or sets it anew, and tells of it. o_what is 'done', 'full' (there are too many), or 'again': the rule is not the

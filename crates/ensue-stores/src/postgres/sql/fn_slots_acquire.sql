@@ -76,3 +76,41 @@ BEGIN
     END IF;
 END
 $body$;
+
+-- The same for readers over HTTP, which are answered soon: somebody who reads over SQL has the slot locked until their transaction ends, and whoever waits for
+-- them keeps a connection of the process. If the locks are not to be had within about a quarter of a second, the open transaction is told of as who has the slot.
+-- Who goes on under a lease is not told that it is lost: that is tried again.
+CREATE OR REPLACE FUNCTION {schema}.slots_acquire_soon(
+    p_now timestamptz, p_group text, p_member uuid, p_name text, p_kind text, p_lease bigint,
+    p_slots int[], p_go_on bigint,
+    OUT o_version bigint, OUT o_slots int[], OUT o_fences bigint[], OUT o_cursors bigint[], OUT o_vanished bigint[],
+    OUT o_held_by uuid, OUT o_held_name text, OUT o_held_kind text, OUT o_held_until timestamptz
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '250ms'
+AS $body$
+DECLARE
+    v_until timestamptz := clock_timestamp() + interval '250 milliseconds';
+BEGIN
+    LOOP
+        BEGIN
+            SELECT a.* INTO o_version, o_slots, o_fences, o_cursors, o_vanished, o_held_by, o_held_name, o_held_kind, o_held_until
+            FROM {schema}.slots_acquire(p_now, p_group, p_member, p_name, p_kind, p_lease, p_slots, p_go_on) a;
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            -- Somebody may be changing the group's subscriptions at this moment, too.
+            IF clock_timestamp() >= v_until THEN
+                IF p_go_on IS NOT NULL THEN
+                    RAISE;
+                END IF;
+                EXIT;
+            END IF;
+            PERFORM pg_sleep(0.01);
+        END;
+    END LOOP;
+    SELECT g.version INTO o_version FROM {schema}.groups g WHERE g.name = p_group;
+    o_held_by := gen_random_uuid();
+    o_held_name := 'a transaction that is open';
+    o_held_kind := p_kind;
+    o_held_until := coalesce(p_now, clock_timestamp()) + interval '1 second';
+END
+$body$;

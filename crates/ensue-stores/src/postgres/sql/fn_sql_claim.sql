@@ -1,4 +1,4 @@
--- Writes how attempts ended. Arrays are parallel, as in jobs_settle; answers the states where the jobs stand then, null where the lease was lost.
+-- Writes how attempts ended, in somebody's own transaction. Arrays are parallel, as in jobs_settle; answers the states where the jobs stand then, null where the lease was lost.
 CREATE OR REPLACE FUNCTION {schema}.jobs_end_plain(
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_ends text[], p_asked text[], p_gives_back boolean[],
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[]
@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_end_plain(
 AS $body$
 BEGIN
     RETURN (SELECT s.o_job_states FROM {schema}.jobs_settle(
-        p_now => NULL, p_hint => 0, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
+        p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
         p_numbers => p_numbers, p_stamps => p_stamps, p_fences => p_fences, p_ends => p_ends, p_asked => p_asked,
         p_gives_back => p_gives_back, p_lapsed => p_lapsed, p_not_before => p_not_before, p_errors => p_errors, p_results => p_results,
         p_waves => NULL,

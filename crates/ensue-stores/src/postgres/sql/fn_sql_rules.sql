@@ -62,7 +62,7 @@ BEGIN
     v_rule.author := session_user;
     v_rule.expires_at := CASE WHEN isfinite(p_expires_at) THEN p_expires_at END;
     SELECT s.o_what INTO v_what FROM {schema}.rule_set(
-        NULL, 0, gen_random_uuid(), v_there, v_rule.id, p_kind, p_scope,
+        NULL, NULL, gen_random_uuid(), v_there, v_rule.id, p_kind, p_scope,
         CASE WHEN starts_with(p_scope, 'object:') THEN substr(p_scope, 8) END, p_reason, v_rule.author, v_rule.expires_at,
         ARRAY[{schema}.new_id_part()], ARRAY['{rule_set}'], ARRAY[{schema}.rule_notice(v_rule, NULL)], ARRAY[{schema}.rule_object(p_scope)]) s;
     IF v_what <> 'done' THEN
@@ -86,7 +86,7 @@ BEGIN
             array_agg({schema}.rule_object(r.scope) ORDER BY r.n) AS told_of
         FROM unnest(p_rules) WITH ORDINALITY AS r(id, made_by, set_by, created_at, expires_at, kind, scope, reason, author, n)
     ) a
-    CROSS JOIN LATERAL {schema}.rules_lift(NULL, 0, a.kinds, a.scopes, a.set_by, a.objects, a.id_parts, a.topics, a.payloads, a.told_of) l;
+    CROSS JOIN LATERAL {schema}.rules_lift(NULL, NULL, a.kinds, a.scopes, a.set_by, a.objects, a.id_parts, a.topics, a.payloads, a.told_of) l;
     RETURN (SELECT s.version FROM {schema}.rules_state s WHERE v_lifted IS NOT NULL);
 END
 $body$;
@@ -122,7 +122,7 @@ BEGIN
 END
 $body$;
 
--- A user's rule. Call it in a transaction of its own: nothing is claimed until it commits.
+-- A user's rule. Call it in a transaction of its own: it holds the lock of the rules, and nothing is claimed until it commits. The log is not locked.
 CREATE OR REPLACE FUNCTION {schema}.pause(scope text, reason text DEFAULT NULL, expires_at timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
