@@ -25,6 +25,7 @@
 //! | Was anything lost, doubled, reordered or forked? | [`history`] |
 //! | Do two JSON texts mean the same? | [`meaning`] |
 //! | Which conditions are worth comparing with Postgres? | [`conditions`] |
+//! | Does a store of an older program still know everything, and go on? | [`upgraded`] |
 //! | Where does a test get a Postgres from? | [`postgres`] |
 //! | Where does a test get a pooler from? | [`bouncer`] |
 //! | Where does a test get a disk from that can be full? | [`mount`] |
@@ -42,6 +43,7 @@ pub mod random_jobs;
 pub mod random_positions;
 pub mod random_schedules;
 pub mod suite;
+pub mod upgraded;
 
 pub use ensue_core::clock::{Clock, ManualClock};
 pub use factory::{Factory, Place};

@@ -4,11 +4,12 @@
 //! the others find it done.
 
 use super::connection::within;
-use super::error::{Failure, explain};
+use super::error::{Failure, Trouble, explain};
 use super::migrations::{FUNCTIONS, TABLES};
 use super::schema::Schema;
 use super::server::Server;
 use ensue_core::StoreError;
+use std::time::Duration;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// The oldest server that has what we use: Postgres 14.
@@ -16,6 +17,15 @@ const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// The oldest version of the schema whose programs may run beside this one's.
 const COMPATIBLE_FROM: i32 = 13;
+
+/// How long an upgrade waits for a table that is in use, and after how long it is tried again.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
+
+/// The version of a schema that is there. Two programs called theirs version 6: the earlier one's had no definitions, which are all
+/// that version 5 lacks.
+const VERSION: &str = "SELECT coalesce(max(v.version), 0) - CASE WHEN max(v.version) = 6 AND \
+    to_regclass(quote_ident({schema_text}) || '.definitions') IS NULL THEN 1 ELSE 0 END FROM {schema}.schema_version v";
 
 /// The version that this program knows.
 pub(super) fn newest() -> i32 {
@@ -40,7 +50,14 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
         if read_only {
             return Err(StoreError::Schema(too_old(found, &schema.quoted(), &server.place)));
         }
-        upgrade(&client, server.way.begin(), schema, found).await.map_err(|error| told(error.into()))?;
+        let Err(error) = upgrade(&client, server.way.begin(), schema, found).await else { continue };
+        let failure = Failure::from(error);
+        if Trouble::of(&failure) != Trouble::Busy {
+            return Err(told(failure));
+        }
+        tracing::warn!(schema = schema.name, "the schema is in use and cannot be upgraded yet: {failure}");
+        client.batch_execute("ROLLBACK").await.map_err(|error| told(error.into()))?;
+        tokio::time::sleep(LOCK_PAUSE).await;
     }
 }
 
@@ -100,7 +117,7 @@ pub(super) async fn version(client: &Client, schema: &Schema) -> Result<i32, tok
     if number(client, &schema.fill(tables)).await? == 0 {
         return Ok(0);
     }
-    number(client, &schema.fill("SELECT coalesce(max(version), 0) FROM {schema}.schema_version")).await
+    number(client, &schema.fill(VERSION)).await
 }
 
 /// The number that a statement answers.
@@ -114,13 +131,16 @@ async fn number(client: &Client, sql: &str) -> Result<i32, tokio_postgres::Error
 }
 
 /// Brings the schema from the version `from` to the newest, unless another node has done it meanwhile. It may take as long as
-/// it takes: a large table may have to be written anew, or another node is at it. After an error the connection is of no use.
+/// it takes: a large table may have to be written anew, or another node is at it. But it does not wait long for a table: whoever
+/// comes after would wait behind it, also for a transaction of somebody else that never ends. After an error nothing is done, and the
+/// transaction is to be ended.
 async fn upgrade(client: &Client, begin: &str, schema: &Schema, from: i32) -> Result<(), tokio_postgres::Error> {
     let lock = schema.lock_key("migrations");
     let begin = format!("{begin}; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({lock})");
     client.batch_execute(&begin).await?;
     if version(client, schema).await? == from {
-        client.batch_execute(&script(schema, from)).await?;
+        let patience = format!("SET LOCAL lock_timeout = {};\n", LOCK_WAIT.as_millis());
+        client.batch_execute(&(patience + &script(schema, from))).await?;
         tracing::info!(schema = schema.name, version = newest(), "the schema was brought up to date");
     }
     client.batch_execute("COMMIT").await
@@ -129,13 +149,23 @@ async fn upgrade(client: &Client, begin: &str, schema: &Schema, from: i32) -> Re
 /// What brings the schema from the version `from` to the newest; from nothing if it is 0.
 pub(super) fn script(schema: &Schema, from: i32) -> String {
     let begin = if from == 0 { include_str!("sql/begin.sql") } else { include_str!("sql/go_on.sql") };
-    let begin = begin.replace("{from}", &from.to_string());
-    let end =
-        include_str!("sql/end.sql").replace("{from}", &from.to_string()).replace("{newest}", &newest().to_string());
-    let end = end.replace("{compatible_from}", &COMPATIBLE_FROM.to_string());
     let tables = TABLES[from as usize..].iter().copied();
-    let parts = [begin.as_str()].into_iter().chain(tables).chain(FUNCTIONS.iter().copied()).chain([end.as_str()]);
-    schema.fill(&parts.collect::<Vec<_>>().join("\n"))
+    let parts = [begin].into_iter().chain(mends(from)).chain(tables).chain(FUNCTIONS.iter().copied());
+    let script = parts.chain([include_str!("sql/end.sql")]).collect::<Vec<_>>().join("\n");
+    let numbers = [("{from}", from), ("{newest}", newest()), ("{compatible_from}", COMPATIBLE_FROM)];
+    let script = numbers.iter().fold(script, |script, (name, number)| script.replace(name, &number.to_string()));
+    schema.fill(&script.replace("{version}", VERSION))
+}
+
+/// What makes a schema that says it has this version the one that the migrations up to there make: the first of them were changed
+/// while programs used them.
+fn mends(from: i32) -> impl Iterator<Item = &'static str> {
+    let mends = [
+        (1..=1, include_str!("sql/mend_log.sql")),
+        (2..=5, include_str!("sql/mend_positions.sql")),
+        (1..=8, include_str!("sql/mend_functions.sql")),
+    ];
+    mends.into_iter().filter(move |(of, _)| of.contains(&from)).map(|(_, sql)| sql)
 }
 
 #[cfg(test)]

@@ -377,6 +377,17 @@ CREATE INDEX ensue_jobs_age ON ensue_jobs (finished_at, number)
 CREATE INDEX ensue_jobs_dead ON ensue_jobs (finished_at, number, turn) WHERE state = 'dead';
 ";
 
+/// Programs made files of these versions before `POSITIONS` had what was kept of a group's last versions.
+const MENDED: std::ops::RangeInclusive<usize> = 2..=6;
+const MEND: &str = "
+CREATE TABLE IF NOT EXISTS ensue_subscription_changes (
+    group_number INTEGER NOT NULL,
+    version      INTEGER NOT NULL,
+    id           BLOB NOT NULL,
+    PRIMARY KEY (group_number, version, id)
+) STRICT, WITHOUT ROWID;
+";
+
 /// Can the file be looked at as it is?
 pub(super) fn check_readable(path: &Path) -> Result<(), StoreError> {
     if !path.exists() {
@@ -435,6 +446,9 @@ fn script(from: usize) -> String {
         script.push_str(
             "CREATE TABLE ensue_schema (version INTEGER NOT NULL) STRICT;\nINSERT INTO ensue_schema VALUES (0);\n",
         );
+    }
+    if MENDED.contains(&from) {
+        script.push_str(MEND);
     }
     script.extend(MIGRATIONS[from..].iter().copied());
     script.push_str(&format!("UPDATE ensue_schema SET version = {};\n", MIGRATIONS.len()));

@@ -1,16 +1,11 @@
-//! Making a schema from the script, removing it, upgrading it under load, and seeing that it is not as it should be.
+//! Making a schema from the script, removing it, and seeing that it is not as it should be.
 
-use crate::support::groups::{Engine, LEASE, name, open};
+use crate::old::OLD;
+use crate::support::groups::open;
 use crate::support::session::Session;
-use crate::support::{Log, on, whole_log};
-use ensue_core::jobs::{Claim, Held, JobChange, JobEnd, NewJob};
-use ensue_core::store::SharedStore;
-use ensue_core::{Jobs, Store, StoreError};
+use crate::support::{Log, on};
+use ensue_core::{Store, StoreError};
 use ensue_stores::postgres::{PostgresOptions, PostgresStore, Upgrade};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// Where the script for the schema `ensue` is kept.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sql/ensue.sql");
@@ -74,116 +69,45 @@ async fn what_the_script_makes_is_what_a_store_that_is_opened_makes() {
     log.open().await.close().await;
 }
 
-/// Makes the schema what it was before the newest tables.
-async fn put_back(session: &Session) {
-    session.run("DROP TABLE LOG.config; DROP FUNCTION LOG.config_check; DROP FUNCTION LOG.mutation_payload; DROP INDEX LOG.jobs_sent; DROP INDEX LOG.jobs_dead; \
-         DROP FUNCTION LOG.maintain; DROP FUNCTION LOG.enqueue; \
-         ALTER TABLE LOG.outbox DROP COLUMN events, DROP COLUMN count; DELETE FROM LOG.schema_version WHERE version > 12").await.unwrap();
-}
-
 #[tokio::test]
 async fn a_dry_run_tells_what_would_be_done_and_does_nothing() {
     let log = Log::new().await;
-    let session = Session::of(&log).await;
     let nothing = Upgrade::look(&log.url).await.unwrap();
     assert_eq!((nothing.from, nothing.script.contains("CREATE TABLE")), (0, true));
     assert_eq!(log.number("SELECT count(*) FROM pg_namespace WHERE nspname = 'LOG'").await, 0);
-    log.open().await.close().await;
-    put_back(&session).await;
+    let old = OLD.iter().find(|old| old.name == "13").unwrap();
+    old.make(&log).await;
     let upgrade = Upgrade::look(&log.url).await.unwrap();
-    assert_eq!(upgrade.from, 12);
+    assert_eq!(upgrade.from, 13);
     assert!(
-        upgrade.to > 12
-            && upgrade.script.contains("jobs_sent")
-            && !upgrade.script.contains("CREATE TABLE \"{}\".outbox"),
+        upgrade.to > 13 && upgrade.script.contains("jobs_dead") && !upgrade.script.contains("jobs_sent ON"),
         "{upgrade:?}"
     );
-    assert_eq!(log.number("SELECT max(version)::bigint FROM LOG.schema_version").await, 12);
+    assert_eq!(log.number("SELECT max(version)::bigint FROM LOG.schema_version").await, 13);
     // The same SQL by hand; and not twice.
-    session.run(&format!("BEGIN; {} COMMIT", upgrade.script)).await.unwrap();
-    let (code, message) = {
-        let error = session.run(&upgrade.script).await.unwrap_err();
-        let error = error.as_db_error().unwrap().clone();
-        (error.code().code().to_owned(), error.message().to_owned())
-    };
-    assert!(code == "55000" && message.contains("not 12"), "{message}");
+    log.admin.batch_execute(&format!("BEGIN; {} COMMIT", upgrade.script)).await.unwrap();
+    let twice = log.admin.batch_execute(&upgrade.script).await.unwrap_err();
+    let twice = twice.as_db_error().unwrap();
+    assert!(twice.code().code() == "55000" && twice.message().contains("not 13"), "{twice:?}");
     let done = Upgrade::carry_out(&log.url).await.unwrap();
     assert_eq!((done.from, done.script.as_str()), (upgrade.to, ""));
-}
-
-/// Upgraded while others append, read and run jobs: nothing is lost, order is kept.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_upgrade_under_load_loses_nothing() {
-    /// How many appends there are before the upgrade, and after it, at least.
-    const SOME: usize = 100;
-    let log = Log::new().await;
-    let engine: Engine = open(&log.url, PostgresOptions::default()).await;
-    let session = Session::of(&log).await;
-    put_back(&session).await;
-    let (stop, appended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut load = JoinSet::new();
-    for n in 0..4 {
-        let (store, appended, over) = (engine.clone() as SharedStore, appended.clone(), stop.clone());
-        load.spawn(async move {
-            while !over.load(Ordering::SeqCst) {
-                store.append(on(&format!("o{n}"))).await.expect("an append during the upgrade");
-                appended.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    }
-    let (store, over) = (engine.clone(), stop.clone());
-    let jobs = tokio::spawn(async move {
-        let (mut sent, mut ran) = (0, 0);
-        while !over.load(Ordering::SeqCst) || ran < sent {
-            if !over.load(Ordering::SeqCst) {
-                sent += store.enqueue(vec![NewJob::new(name("a"))]).await.expect("a job during the upgrade").len();
-            }
-            let claim = Claim {
-                handlers: vec![(name("a"), 9)],
-                limit: 9,
-                lease: LEASE,
-                worker: "w".into(),
-                ends_with_store: false,
-            };
-            let taken = store.claim(claim).await.expect("a claim during the upgrade");
-            ran += taken.len();
-            let ends = taken.iter().map(|job| JobChange::new(Held { id: job.id, fence: job.fence }, JobEnd::Succeeded));
-            store.settle_jobs(ends.collect()).await.expect("an end during the upgrade");
-        }
-        (sent, ran)
-    });
-    let until_appended = async |count: usize| {
-        while appended.load(Ordering::SeqCst) < count {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    until_appended(SOME).await;
-    assert_eq!(Upgrade::carry_out(&log.url).await.unwrap().from, 12);
-    until_appended(appended.load(Ordering::SeqCst) + SOME).await;
-    stop.store(true, Ordering::SeqCst);
-    load.join_all().await;
-    let (sent, ran) = jobs.await.unwrap();
-    assert_eq!(sent, ran);
-    let store = engine as SharedStore;
-    let all = whole_log(&store).await;
-    assert_eq!(all.len(), appended.load(Ordering::SeqCst));
-    log.run("SELECT LOG.maintain()").await;
 }
 
 /// Who has looked at jobs when an upgrade comes goes on to change them, and the upgrade waits: neither waits for the other in a circle.
 #[tokio::test]
 async fn an_upgrade_waits_for_who_is_about_to_change_a_job() {
     let log = Log::new().await;
-    log.open().await.close().await;
+    let old = OLD.iter().find(|old| old.name == "13").unwrap();
+    old.make(&log).await;
+    old.fill(&log).await;
     let session = Session::of(&log).await;
-    put_back(&session).await;
     session.run("BEGIN; SELECT 1 FROM LOG.jobs FOR UPDATE").await.unwrap();
     let url = log.url.clone();
     let upgrade = tokio::spawn(async move { Upgrade::carry_out(&url).await });
     let waiting = "SELECT count(*) FROM pg_locks l WHERE l.relation = 'LOG.jobs'::regclass AND NOT l.granted";
     log.until(waiting, 1).await;
     session.run("UPDATE LOG.jobs SET state = state; COMMIT").await.expect("a change of jobs during the upgrade");
-    assert_eq!(upgrade.await.unwrap().expect("the upgrade").from, 12);
+    assert_eq!(upgrade.await.unwrap().expect("the upgrade").from, 13);
 }
 
 #[tokio::test]

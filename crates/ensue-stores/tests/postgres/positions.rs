@@ -266,53 +266,6 @@ async fn a_group_that_is_made_again_goes_on_with_its_fences_and_versions() {
     assert_eq!(store.settle(vec![late]).await.unwrap(), [Settled::FenceLost]);
 }
 
-/// A log of the version before groups: its events stay, and groups can be made.
-#[tokio::test]
-async fn a_schema_from_before_there_were_groups_is_brought_up_to_date() {
-    let log = Log::new().await;
-    let store = open(&log.url, PostgresOptions::default()).await;
-    store.append(on("o")).await.unwrap();
-    store.close().await;
-    // What the second version and those after it brought goes, by its place in the source.
-    let newest = log.number("SELECT max(version)::bigint FROM LOG.schema_version").await;
-    let brought: Vec<String> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql"))
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .filter(|path| !path.ends_with("tables.sql") && !path.ends_with("begin.sql"))
-        .map(|path| std::fs::read_to_string(path).unwrap())
-        .collect();
-    let made = |what: &str| -> Vec<String> {
-        let lines = brought.iter().flat_map(|sql| sql.lines());
-        let made = lines.filter_map(|line| line.strip_prefix(&format!("CREATE {what} {{schema}}.")));
-        made.map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
-    };
-    let (functions, tables) = (made("OR REPLACE FUNCTION"), made("TABLE"));
-    assert!(functions.len() >= 20 && tables.len() >= 10, "{functions:?} {tables:?}");
-    for function in functions {
-        log.run(&format!("DROP FUNCTION IF EXISTS LOG.{function} CASCADE")).await;
-    }
-    for table in tables {
-        log.run(&format!("DROP TABLE IF EXISTS LOG.{table} CASCADE")).await;
-    }
-    for kind in ["TYPE", "DOMAIN"] {
-        for one in made(kind) {
-            log.run(&format!("DROP {kind} LOG.{one} CASCADE")).await;
-        }
-    }
-    for sequence in made("SEQUENCE") {
-        log.run(&format!("DROP SEQUENCE LOG.{}", sequence.trim_end_matches(';'))).await;
-    }
-    log.run("DELETE FROM LOG.schema_version WHERE version >= 2").await;
-    log.run("ALTER TABLE LOG.schema_version DROP COLUMN compatible_from").await;
-    assert_eq!(log.number("SELECT max(version)::bigint FROM LOG.schema_version").await, 1);
-
-    let store = open(&log.url, PostgresOptions::default()).await;
-    assert_eq!(log.number("SELECT max(version)::bigint FROM LOG.schema_version").await, newest);
-    assert_eq!(events(&store).await, 1);
-    handler_group(&store, "g", 16).await;
-    assert_eq!(acquire(&store, "g", 1).await.slots.len(), 16);
-}
-
 #[tokio::test]
 async fn groups_work_in_a_schema_of_any_name() {
     for odd in ["Quote%22d", "it's", "%24body%24", "per%25cent%25I", "{schema_text}", "{which_groups}"] {

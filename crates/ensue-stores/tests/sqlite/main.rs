@@ -6,6 +6,7 @@ mod changes;
 mod conformance;
 mod crash;
 mod disk;
+mod old;
 mod positions;
 mod runtime;
 mod transaction;

@@ -1,9 +1,8 @@
 -- Only from the version for which this was made.
 DO $body$
 BEGIN
-    IF (SELECT max(v.version) FROM {schema}.schema_version v) <> {from} THEN
-        RAISE EXCEPTION 'the schema % has version %, not {from}', quote_ident({schema_text}),
-            (SELECT max(v.version) FROM {schema}.schema_version v)
+    IF ({version}) <> {from} THEN
+        RAISE EXCEPTION 'the schema % has version %, not {from}', quote_ident({schema_text}), ({version})
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Ask for the SQL again: ensue migrate --dry-run';
     END IF;
     -- Version 14 makes an index of jobs and drops another. Who takes the weaker lock first has others wait for it that have looked at jobs already, and

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod groups;
+pub mod load;
 pub mod session;
 pub mod sql;
 pub mod wire;
