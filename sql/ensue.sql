@@ -900,7 +900,8 @@ $body$;
 -- 0.2). The memory is a setting of the session: it goes back with the transaction if this one fails, and a session without it looks at everything.
 -- Whoever sets it to something else fools this session alone: others move what it leaves.
 --
--- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left.
+-- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left. o_count is how many were taken from the outbox,
+-- also those that wait for their time now and those whose key is known: 0 if nothing was there.
 --
 -- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; a row of many events
 -- (outbox_batches_tables.sql) has neither, and is opened there. Else it is looked up what is known of each; rows of many events wait for the next turn then.
@@ -1038,7 +1039,7 @@ BEGIN
             ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
                 seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
         )
-        SELECT count(*) FILTER (WHERE n.is_logged) INTO o_count FROM numbered n;
+        SELECT count(*) INTO o_count FROM numbered n;
     END IF;
     IF NOT o_more THEN
         PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
@@ -1283,7 +1284,7 @@ END
 $body$;
 
 -- Moves into the log what others have committed in the outbox, and then delayed events whose time has come, in order of
--- (not_before, acceptance). o_more says that the outbox has more, o_next_due when the next delayed event is due.
+-- (not_before, acceptance). o_count is how many were taken from both, o_more says that the outbox has more, o_next_due when the next delayed event is due.
 --
 -- Whether there is anything is looked at before the lock is taken, so that an idle system does not take it every second.
 --
@@ -2075,6 +2076,44 @@ BEGIN
     IF NOT v_known AND random() < 0.02 THEN
         PERFORM "ensue".members_forget(v_now);
     END IF;
+END
+$body$;
+
+-- The same for readers over HTTP, which are answered soon: somebody who reads over SQL has the slot locked until their transaction ends, and whoever waits for
+-- them keeps a connection of the process. If the locks are not to be had within about a quarter of a second, the open transaction is told of as who has the slot.
+-- Who goes on under a lease is not told that it is lost: that is tried again.
+CREATE OR REPLACE FUNCTION "ensue".slots_acquire_soon(
+    p_now timestamptz, p_group text, p_member uuid, p_name text, p_kind text, p_lease bigint,
+    p_slots int[], p_go_on bigint,
+    OUT o_version bigint, OUT o_slots int[], OUT o_fences bigint[], OUT o_cursors bigint[], OUT o_vanished bigint[],
+    OUT o_held_by uuid, OUT o_held_name text, OUT o_held_kind text, OUT o_held_until timestamptz
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '250ms'
+AS $body$
+DECLARE
+    v_until timestamptz := clock_timestamp() + interval '250 milliseconds';
+BEGIN
+    LOOP
+        BEGIN
+            SELECT a.* INTO o_version, o_slots, o_fences, o_cursors, o_vanished, o_held_by, o_held_name, o_held_kind, o_held_until
+            FROM "ensue".slots_acquire(p_now, p_group, p_member, p_name, p_kind, p_lease, p_slots, p_go_on) a;
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            -- Somebody may be changing the group's subscriptions at this moment, too.
+            IF clock_timestamp() >= v_until THEN
+                IF p_go_on IS NOT NULL THEN
+                    RAISE;
+                END IF;
+                EXIT;
+            END IF;
+            PERFORM pg_sleep(0.01);
+        END;
+    END LOOP;
+    SELECT g.version INTO o_version FROM "ensue".groups g WHERE g.name = p_group;
+    o_held_by := gen_random_uuid();
+    o_held_name := 'a transaction that is open';
+    o_held_kind := p_kind;
+    o_held_until := coalesce(p_now, clock_timestamp()) + interval '1 second';
 END
 $body$;
 
@@ -2974,7 +3013,8 @@ $body$;
 -- Takes available jobs, in one round trip and one commit. A row for each, and one without a job if there is none.
 --
 -- Whoever changes a rule waits until no claim is under way, and a claim that comes later sees the rule: what the rules say
--- is read after their lock. Rows that somebody else is taking are passed over, so a claim waits for nobody.
+-- is read after their lock. Rows that somebody else is taking are passed over. So a claim waits for nobody but who changes a rule, and not long: a transaction
+-- that has set one and is open would have all of a process's connections wait. A claim finds nothing then, and o_seen is null.
 --
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
 --   p_caps            how many of each handler at most
@@ -3005,7 +3045,19 @@ DECLARE
     v_from bigint[]; -- the handler of each
     v_pass int := 1;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(-1364388135804531012);
+    IF p_again THEN
+        -- What was claimed is to be answered, however long that takes.
+        PERFORM pg_advisory_xact_lock_shared(-1364388135804531012);
+    ELSE
+        v_begun := clock_timestamp();
+        WHILE NOT pg_try_advisory_xact_lock_shared(-1364388135804531012) LOOP
+            IF clock_timestamp() >= v_begun + interval '250 milliseconds' THEN
+                RETURN NEXT;
+                RETURN;
+            END IF;
+            PERFORM pg_sleep(0.005);
+        END LOOP;
+    END IF;
     v_now := coalesce(p_now, clock_timestamp());
     IF p_again THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::int[], j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, j.started_at, j.finished_at, j.lease_until, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, j.ordered, j.cancel_asked, j.redriven, j.state, j.on_exhausted, j.handler, j.object, j.unique_key, j.worker, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts FROM "ensue".jobs j
@@ -3272,7 +3324,8 @@ BEGIN
 END
 $body$;
 
--- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told.
+-- Tells of jobs that have died: `jobs::notices::job_ended`, carried out. Answers where the log ends then, if anything was told there: without a hint
+-- where it ends it is somebody's own transaction, and goes into the outbox.
 CREATE OR REPLACE FUNCTION "ensue".jobs_tell(p_now timestamptz, p_hint bigint, p_dead bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $body$
@@ -3300,6 +3353,9 @@ BEGIN
     ) d;
     IF v_payloads IS NULL THEN
         RETURN NULL;
+    ELSIF p_hint IS NULL THEN
+        PERFORM "ensue".outbox_tell(v_topics, v_payloads, v_objects);
+        RETURN NULL;
     END IF;
     v_all := ARRAY(SELECT generate_series(1, cardinality(v_payloads)));
     RETURN (SELECT a.o_tail FROM "ensue".settle_append(
@@ -3314,6 +3370,8 @@ $body$;
 -- o_states says 'done', 'lost', 'key' or 'invalid'; of all but the first nothing is written. o_job_states says where its job
 -- stands, o_ready_… what became available and where. Of who died is told in the log, behind what is published.
 --
+--   p_hint    where the log ends, about; null in somebody's own transaction, which must not lock the log: then nothing is published with it, and what is told
+--             of goes into the outbox
 --   p_lock    null if there is nothing but ends: then a call that is sent again finds its mark in the rows. Else a lock of
 --             the call's own; what it was answered is kept
 --   p_waves   as in slots_settle; null if nothing is published or sent
@@ -3738,14 +3796,24 @@ BEGIN
 END
 $body$;
 
--- Appends what is said of a change of rules.
+-- Appends what is said of a change of rules. Without a hint where the log ends it is somebody's own transaction, and goes into the outbox: who has the lock of the
+-- rules until the commit is the next to draw a number there, so what is said of one scope stays in order.
 CREATE OR REPLACE FUNCTION "ensue".rules_tell(
     p_now timestamptz, p_hint bigint, p_picked int[], p_id_parts uuid[], p_topics text[], p_payloads text[], p_objects text[]
-) RETURNS bigint LANGUAGE sql VOLATILE
+) RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
-    SELECT a.o_tail FROM "ensue".settle_append(
+BEGIN
+    IF p_hint IS NULL THEN
+        PERFORM "ensue".outbox_tell(
+            ARRAY(SELECT p_topics[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i),
+            ARRAY(SELECT p_payloads[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i),
+            ARRAY(SELECT p_objects[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i));
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT a.o_tail FROM "ensue".settle_append(
         p_now, p_hint, p_picked, ARRAY(SELECT n::int FROM generate_series(1, cardinality(p_id_parts)) n), p_id_parts, p_topics,
-        p_payloads, NULL, NULL, NULL, p_objects, NULL, NULL, NULL) a
+        p_payloads, NULL, NULL, NULL, p_objects, NULL, NULL, NULL) a);
+END
 $body$;
 
 -- Sets a rule, or sets it anew, and tells of it. o_what is 'done', 'full' (there are too many), or 'again': the rule is not the
@@ -4460,6 +4528,18 @@ BEGIN
 END
 $body$;
 
+-- What Ensue itself tells of in somebody's own transaction, one event for each: into the outbox, as the lock of the log would be held until that transaction ends, and
+-- all who publish would wait for it (H23).
+CREATE OR REPLACE FUNCTION "ensue".outbox_tell(p_topics text[], p_payloads text[], p_objects text[]) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    INSERT INTO "ensue".outbox (occurred_at, id, topic, object, payload)
+    SELECT clock_timestamp(), "ensue".new_id(), e.topic, e.object, e.payload::jsonb
+    FROM unnest(p_topics, p_payloads, p_objects) WITH ORDINALITY e(topic, payload, object, n) ORDER BY e.n;
+    PERFORM "ensue".outbox_ring();
+END
+$body$;
+
 -- One event; answers its id. The same `key` with the same content is the same event: the id of the first. With another content it is an error.
 CREATE OR REPLACE FUNCTION "ensue".publish(
     topic text, payload jsonb DEFAULT '{}', object text DEFAULT NULL, metadata jsonb DEFAULT NULL,
@@ -4518,6 +4598,16 @@ BEGIN
         IF v_id IS NOT NULL AND v_written THEN
             DELETE FROM "ensue".outbox o WHERE o.key = p_key;
         ELSIF v_id IS NULL AND v_written THEN
+            IF current_setting('transaction_isolation') <> 'read committed' THEN
+                -- The log may know it from after our snapshot. To write it there is a serialization failure then; else it is taken back at once.
+                BEGIN
+                    INSERT INTO "ensue".keys (key, fingerprint, id_part, recorded_at)
+                    VALUES (p_key, p_fingerprint, p_id, p_occurred_at) ON CONFLICT (key) DO NOTHING;
+                    RAISE EXCEPTION 'taken back' USING ERRCODE = 'EN003';
+                EXCEPTION WHEN SQLSTATE 'EN003' THEN
+                    NULL;
+                END;
+            END IF;
             RETURN p_id;
         ELSIF v_id IS NULL THEN
             SELECT o.id, o.fingerprint INTO v_id, v_fingerprint FROM "ensue".outbox o WHERE o.key = p_key;
@@ -4698,8 +4788,9 @@ BEGIN
 END
 $body$;
 
--- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many; for those who run no
--- node. Call it in a transaction of its own: others who append wait for its end.
+-- Moves what is committed in the outbox, and delayed events that are due, into the log, at most so many of each, and answers how many it has taken: an event that
+-- is to wait for its time counts when it is taken from the outbox, and again when it enters the log. 0 says that nothing is left to be moved now. For those
+-- who run no node. Call it in a transaction of its own: others who append wait for its end.
 CREATE OR REPLACE FUNCTION "ensue".poll_for_events(chunk_size bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
@@ -5936,7 +6027,7 @@ BEGIN
     v_rule.author := session_user;
     v_rule.expires_at := CASE WHEN isfinite(p_expires_at) THEN p_expires_at END;
     SELECT s.o_what INTO v_what FROM "ensue".rule_set(
-        NULL, 0, gen_random_uuid(), v_there, v_rule.id, p_kind, p_scope,
+        NULL, NULL, gen_random_uuid(), v_there, v_rule.id, p_kind, p_scope,
         CASE WHEN starts_with(p_scope, 'object:') THEN substr(p_scope, 8) END, p_reason, v_rule.author, v_rule.expires_at,
         ARRAY["ensue".new_id_part()], ARRAY['ensue.rule.set'], ARRAY["ensue".rule_notice(v_rule, NULL)], ARRAY["ensue".rule_object(p_scope)]) s;
     IF v_what <> 'done' THEN
@@ -5960,7 +6051,7 @@ BEGIN
             array_agg("ensue".rule_object(r.scope) ORDER BY r.n) AS told_of
         FROM unnest(p_rules) WITH ORDINALITY AS r(id, made_by, set_by, created_at, expires_at, kind, scope, reason, author, n)
     ) a
-    CROSS JOIN LATERAL "ensue".rules_lift(NULL, 0, a.kinds, a.scopes, a.set_by, a.objects, a.id_parts, a.topics, a.payloads, a.told_of) l;
+    CROSS JOIN LATERAL "ensue".rules_lift(NULL, NULL, a.kinds, a.scopes, a.set_by, a.objects, a.id_parts, a.topics, a.payloads, a.told_of) l;
     RETURN (SELECT s.version FROM "ensue".rules_state s WHERE v_lifted IS NOT NULL);
 END
 $body$;
@@ -5996,7 +6087,7 @@ BEGIN
 END
 $body$;
 
--- A user's rule. Call it in a transaction of its own: nothing is claimed until it commits.
+-- A user's rule. Call it in a transaction of its own: it holds the lock of the rules, and nothing is claimed until it commits. The log is not locked.
 CREATE OR REPLACE FUNCTION "ensue".pause(scope text, reason text DEFAULT NULL, expires_at timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -6046,7 +6137,7 @@ BEGIN
 END
 $body$;
 
--- Writes how attempts ended. Arrays are parallel, as in jobs_settle; answers the states where the jobs stand then, null where the lease was lost.
+-- Writes how attempts ended, in somebody's own transaction. Arrays are parallel, as in jobs_settle; answers the states where the jobs stand then, null where the lease was lost.
 CREATE OR REPLACE FUNCTION "ensue".jobs_end_plain(
     p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_ends text[], p_asked text[], p_gives_back boolean[],
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[]
@@ -6054,7 +6145,7 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_end_plain(
 AS $body$
 BEGIN
     RETURN (SELECT s.o_job_states FROM "ensue".jobs_settle(
-        p_now => NULL, p_hint => 0, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
+        p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
         p_numbers => p_numbers, p_stamps => p_stamps, p_fences => p_fences, p_ends => p_ends, p_asked => p_asked,
         p_gives_back => p_gives_back, p_lapsed => p_lapsed, p_not_before => p_not_before, p_errors => p_errors, p_results => p_results,
         p_waves => NULL,
