@@ -25,6 +25,8 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// How long is measured without a snapshot, at most.
 const WITHOUT_MAX: Duration = Duration::from_secs(60);
 
+/// How many connections publish through the outbox.
+const CLIENTS: usize = 8;
 /// How long what was sent may take to be done.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -110,9 +112,8 @@ async fn measure(schema: &str, address: &Address, args: &SnapshotArgs) -> anyhow
 struct Events {
     bus: Ensue,
     running: Running,
-    /// Publishes in transactions of its own.
-    client: Client,
-    publish: Statement,
+    /// Publish in transactions of their own; several, because each waits for its commit.
+    clients: Vec<(Client, Statement)>,
     sent: AtomicU64,
     handled: Arc<AtomicU64>,
     took: Arc<Mutex<[Histogram<u64>; 2]>>,
@@ -135,19 +136,25 @@ impl Events {
             std::future::ready(Ok(()))
         })?;
         let running = bus.start().await?;
-        let client = connect(&address.without_schema()).await?;
-        let publish = client.prepare(&format!("SELECT {schema}.publish('timed.outbox', $1::text::jsonb)")).await?;
+        let mut clients = Vec::with_capacity(CLIENTS);
+        for _ in 0..CLIENTS {
+            let client = connect(&address.without_schema()).await?;
+            let publish = client.prepare(&format!("SELECT {schema}.publish('timed.outbox', $1::text::jsonb)")).await?;
+            clients.push((client, publish));
+        }
         let sent = AtomicU64::new(0);
-        Ok(Self { bus, running, client, publish, sent, handled, took, began })
+        Ok(Self { bus, running, clients, sent, handled, took, began })
     }
 
     /// Publishes one event, every second one through the outbox.
     async fn send(&self) -> anyhow::Result<()> {
         let now = (self.began.elapsed().as_nanos() as u64).to_string();
-        if self.sent.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+        let number = self.sent.fetch_add(1, Ordering::Relaxed);
+        if number.is_multiple_of(2) {
             self.bus.publish(NewEvent::new("timed.direct").payload_json(now)).await?;
         } else {
-            self.client.execute(&self.publish, &[&now]).await?;
+            let (client, publish) = &self.clients[(number / 2) as usize % CLIENTS];
+            client.execute(publish, &[&now]).await?;
         }
         Ok(())
     }
