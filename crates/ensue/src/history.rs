@@ -37,7 +37,7 @@ impl Ensue {
             tokio::task::yield_now().await;
         }
         // What is to be kept is counted each time; where nobody waits for the writer, more go at once.
-        let batch = if self.store().handler_slots() == 1 { FORGET_BATCH } else { 4 * FORGET_BATCH };
+        let batch = if self.store().handler_slots() == 1 { FORGET_BATCH } else { 20 * FORGET_BATCH };
         loop {
             let some = self.store().purge_jobs(before, history.count, batch).await?;
             forgotten += some;

@@ -152,7 +152,7 @@ mod tests {
         assert!(found.len() == written && found.len() > 60, "{} of {written}", found.len());
         let append = &found.iter().find(|(name, _)| *name == "append").unwrap().1;
         assert!(
-            append.starts_with("\nDECLARE") && append.ends_with("END\n") && append.contains("\"log\".events"),
+            append.starts_with("\nDECLARE") && append.ends_with("END\n") && append.contains("\"log\".stored_events"),
             "{append}"
         );
     }

@@ -20,6 +20,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/operate_tables.sql"),
     include_str!("sql/dead_jobs_tables.sql"),
     include_str!("sql/outbox_batches_tables.sql"),
+    include_str!("sql/events_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.

@@ -144,6 +144,8 @@ pub struct PostgresStore {
     bell: Arc<Bell>,
     /// From where on claims look for jobs.
     looks: jobs::Looks,
+    /// What is sent to handlers, many callers' in one commit.
+    together: Arc<jobs::Together>,
     /// From where on is looked for schedules that are due.
     schedules_from: SchedulesFrom,
     writer: Mutex<Option<WriterTask>>,
@@ -186,6 +188,13 @@ impl PostgresStore {
         };
         let read_only = options.read_only;
         let (clock, room, looks) = (options.clock, Room::default(), jobs::Looks::default());
+        let together = jobs::Together::new(jobs::Sending {
+            server: server.clone(),
+            sql: sql.clone(),
+            clock: clock.clone(),
+            partitions: partitions.clone(),
+            bell: bell.clone(),
+        });
         let writer = Mutex::new(writer);
         let (schema, schedules_from) = (schema.name, SchedulesFrom::default());
         Ok(Self {
@@ -200,6 +209,7 @@ impl PostgresStore {
             room,
             bell,
             looks,
+            together,
             schedules_from,
             writer,
         })

@@ -58,7 +58,10 @@ impl PostgresStore {
     pub(super) async fn feel_pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {
         let (member, lease) = (lease.map(|(member, _)| member), lease.map(|(_, lease)| micros_of(lease)));
         let (now, hint, bells) = (self.clock_time(), self.hint(), self.bell.is_to_hear());
-        let after = self.looks.leases_after(Instant::now()).filter(|_| self.clock.is_none()).map(Micros);
+        let began = Instant::now();
+        // An injected clock may show any time.
+        let leases_after = self.looks.pulse_leases_after(began).filter(|_| self.clock.is_none());
+        let after = leases_after.map(Micros);
         let (state, from, name) = self.schedules_from.params();
         let params: [&(dyn ToSql + Sync); 9] = [&now, &hint, &member, &lease, &bells, &after, &state, &from, &name];
         let rows = match self.server.query(&self.sql.positions.pulse, &params).await {
@@ -78,6 +81,8 @@ impl PostgresStore {
         if let Some((listeners, asleep)) = first.get::<_, Option<i64>>(17).zip(first.get(18)) {
             self.bell.hear(listeners, asleep);
         }
+        let due = first.get::<_, Option<Micros>>(11).map(|due| due.0);
+        let jobs_due = self.looks.pulsed(began, leases_after, now, due);
         let jobs = self.looks.heard(first.get(10), first.get(12), first.get(13), Instant::now());
         if jobs.is_fresh {
             self.bell.found();
@@ -91,7 +96,7 @@ impl PostgresStore {
             rules_version: first.get::<_, i64>(9) as u64,
             definitions_version: first.get::<_, i64>(14) as u64,
             jobs_sent: jobs.count,
-            jobs_due: first.get::<_, Option<Micros>>(11).map(|due| due.0),
+            jobs_due,
             schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
             waiting: first.get(16),
         })

@@ -81,7 +81,7 @@ async fn a_publish_in_a_transaction_wakes_who_sleeps() {
     for n in 1..=10 {
         log.until(ASLEEP, 1).await;
         publish(&log, &client).await;
-        log.until("SELECT count(*) FROM LOG.events", n).await;
+        log.until("SELECT count(*) FROM LOG.stored_events", n).await;
     }
     process.end().await;
 }
@@ -96,7 +96,7 @@ async fn who_has_lost_the_connection_looks_and_listens_again() {
         log.until(ASLEEP, 1).await;
         log.end_sessions().await;
         publish(&log, &client).await;
-        log.until("SELECT count(*) FROM LOG.events", n).await;
+        log.until("SELECT count(*) FROM LOG.stored_events", n).await;
     }
     process.end().await;
 }
@@ -112,7 +112,7 @@ async fn nobody_falls_asleep_beside_a_publisher_who_counts_on_them() {
     process.until_more_looks(20).await;
     assert_eq!(log.number(ASLEEP).await, 0, "it looks again and again");
     client.batch_execute("COMMIT").await.unwrap();
-    log.until("SELECT count(*) FROM LOG.events", 1).await;
+    log.until("SELECT count(*) FROM LOG.stored_events", 1).await;
     log.until(ASLEEP, 1).await;
     process.end().await;
 }
@@ -135,7 +135,7 @@ async fn under_load_nobody_rings() {
         assert!(begun.elapsed() < WAIT_MAX, "after {published} events in a row it still sleeps between them");
     }
     log.until(ASLEEP, 1).await;
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, published);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, published);
     process.end().await;
 }
 
@@ -155,7 +155,7 @@ async fn all_who_listen_are_woken_and_one_takes_over_from_the_other() {
         assert!(begun.elapsed() < WAIT_MAX, "one of them was not woken");
     }
     one.end().await;
-    let events = log.number("SELECT count(*) FROM LOG.events").await;
+    let events = log.number("SELECT count(*) FROM LOG.stored_events").await;
     // The other hears with a later look that nobody sleeps.
     let begun = Instant::now();
     while log.number(ASLEEP).await == 0 {
@@ -166,7 +166,7 @@ async fn all_who_listen_are_woken_and_one_takes_over_from_the_other() {
         assert!(begun.elapsed() < WAIT_MAX, "nobody takes over");
     }
     publish(&log, &client).await;
-    log.until("SELECT count(*) FROM LOG.events", events + 1).await;
+    log.until("SELECT count(*) FROM LOG.stored_events", events + 1).await;
     other.end().await;
 }
 

@@ -20,12 +20,12 @@ async fn a_server_without_room_is_full_until_it_has_room() {
     log.run(
         "CREATE FUNCTION LOG.no_room() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
-         CREATE TRIGGER no_room BEFORE INSERT ON LOG.events FOR EACH ROW EXECUTE FUNCTION LOG.no_room()",
+         CREATE TRIGGER no_room BEFORE INSERT ON LOG.stored_events FOR EACH ROW EXECUTE FUNCTION LOG.no_room()",
     )
     .await;
     let error = store.append(on("o")).await.unwrap_err();
     assert!(matches!(error, StoreError::Full(_)), "{error}");
-    log.run("DROP TRIGGER no_room ON LOG.events").await;
+    log.run("DROP TRIGGER no_room ON LOG.stored_events").await;
     store.append(on("o")).await.unwrap();
     assert_eq!(places(&whole_log(&store).await), [(1, None), (2, Some(1))]);
 }

@@ -49,7 +49,7 @@ async fn the_server_and_the_program_put_ids_together_alike_and_find_them() {
             assert_eq!(store.find(event.id).await.unwrap(), Some(Found::Logged(event.clone())));
         }
         let same = format!(
-            "SELECT count(*) FROM LOG.events WHERE seq = {} AND LOG.event_id(id_part, recorded_at) = '{}'",
+            "SELECT count(*) FROM LOG.stored_events WHERE seq = {} AND LOG.event_id(id_part, recorded_at) = '{}'",
             event.seq, event.id
         );
         assert_eq!(log.number(&same).await, 1, "{event:?}");

@@ -49,7 +49,7 @@ async fn what_the_script_makes_is_what_a_store_that_is_opened_makes() {
     assert_eq!(log.number(functions).await, other.number(functions).await);
     // Without a store ever having been opened there, somebody publishes and the event is in the log.
     log.run("SELECT LOG.publish('a'); SELECT LOG.poll_for_events(10)").await;
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 1);
     let store = log.open().await;
     assert_eq!(store.append(on("o")).await.unwrap()[0].seq, Some(2));
     assert_eq!(Upgrade::look(&log.url).await.unwrap().script, "", "nothing is to be done");
@@ -136,7 +136,7 @@ async fn found(store: &PostgresStore) -> Vec<String> {
 async fn all_that_a_schema_lacks_is_told_of() {
     let partition = "the partition events_p11 of the log, for the events 11 to 20, is missing";
     for (done, told) in [
-        ("DROP VIEW LOG.log", "the view log is missing"),
+        ("DROP VIEW LOG.events", "the view events is missing"),
         ("DROP TABLE LOG.own_settlements", "the table own_settlements is missing"),
         ("ALTER TABLE LOG.jobs DROP COLUMN worker CASCADE", "the column worker of jobs is missing"),
         ("ALTER TABLE LOG.jobs ALTER COLUMN result TYPE varchar", "the column result of jobs is varchar"),
@@ -146,14 +146,14 @@ async fn all_that_a_schema_lacks_is_told_of() {
             "REVOKE EXECUTE ON FUNCTION LOG.publish FROM LOG_publish",
             "the role LOG_publish may not call the function publish",
         ),
-        ("REVOKE SELECT ON LOG.log FROM LOG_consume", "the role LOG_consume may not SELECT log"),
+        ("REVOKE SELECT ON LOG.events FROM LOG_consume", "the role LOG_consume may not SELECT events"),
         ("ALTER FUNCTION LOG.publish RESET search_path", "the function publish is security definer; it should be"),
         ("ALTER FUNCTION LOG.publish SECURITY INVOKER", "the function publish is security invoker"),
         ("ALTER FUNCTION LOG.publish OWNER TO CURRENT_USER", "the function publish does not run as the role LOG_owner"),
         ("ALTER TABLE LOG.config DISABLE TRIGGER config_check", "the trigger config_check of config is disabled"),
         ("DROP TABLE LOG.events_p11", partition),
         (
-            "ALTER TABLE LOG.events DETACH PARTITION LOG.events_p11",
+            "ALTER TABLE LOG.stored_events DETACH PARTITION LOG.events_p11",
             "for the events 11 to 20, is no part of it any more",
         ),
         (

@@ -13,6 +13,7 @@ mod hang;
 mod ids;
 mod install;
 mod jobs;
+mod jobs_together;
 mod loss;
 mod old;
 mod open;

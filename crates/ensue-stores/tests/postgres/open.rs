@@ -106,13 +106,13 @@ async fn a_running_process_notices_that_it_may_not_run_beside_the_schema_any_mor
     log.end_sessions().await;
     is_told(other.ready().await.expect_err("with a new connection"));
     is_told(other.append(on("o")).await.expect_err("it writes nothing more"));
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 2);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 2);
 }
 
 #[tokio::test]
 async fn a_schema_with_other_tables_in_it_is_refused_and_left_as_it_was() {
     let log = Log::new().await;
-    log.run("CREATE SCHEMA LOG; CREATE TABLE LOG.events (mine int)").await;
+    log.run("CREATE SCHEMA LOG; CREATE TABLE LOG.stored_events (mine int)").await;
     assert!(matches!(refusal(&log.url, quick()).await, StoreError::Schema(_)));
     assert_eq!(log.number("SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG'").await, 1);
 }

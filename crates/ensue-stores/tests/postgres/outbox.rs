@@ -246,9 +246,9 @@ async fn what_was_published_under_a_key_meanwhile_is_not_doubled_and_nothing_is_
     publisher.id("SELECT LOG.publish('mine', key => 'l')").await;
     // As if they had come another way: under these keys, with the first one's content.
     log.run(
-        "INSERT INTO LOG.events (seq, recorded_at, id_part, topic, payload) VALUES (1, clock_timestamp(), LOG.new_id(), 'same', '{}'); \
+        "INSERT INTO LOG.stored_events (seq, recorded_at, id_part, topic, payload) VALUES (1, clock_timestamp(), LOG.new_id(), 'same', '{}'); \
          INSERT INTO LOG.keys SELECT k, LOG.event_fingerprint('same', NULL, '{}', NULL, NULL, NULL, NULL), id_part, 1, NULL, recorded_at \
-         FROM LOG.events, unnest(ARRAY['k', 'l']) k",
+         FROM LOG.stored_events, unnest(ARRAY['k', 'l']) k",
     )
     .await;
     publisher.run("COMMIT").await.unwrap();

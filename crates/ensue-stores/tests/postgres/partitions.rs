@@ -7,7 +7,7 @@ use ensue_core::{NewEvent, StoreError, Timestamp};
 use ensue_stores::clock::ManualClock;
 use ensue_stores::postgres::PostgresOptions;
 
-const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.events'::regclass";
+const ATTACHED: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'LOG.stored_events'::regclass";
 const TABLES: &str = "SELECT count(*) FROM pg_tables WHERE schemaname = 'LOG' AND tablename LIKE 'events_p%'";
 
 async fn small(log: &Log) -> SharedStore {
@@ -25,7 +25,7 @@ async fn partitions_roll_over_and_at_least_two_are_ahead() {
     whole_log(&store).await;
     // 95 events are in the tenth partition; two more are ahead as soon as the background task is done.
     log.until("SELECT (max(to_seq) >= 121)::int::bigint FROM LOG.partitions", 1).await;
-    assert_eq!(log.number("SELECT count(*) FROM ONLY LOG.events").await, 0);
+    assert_eq!(log.number("SELECT count(*) FROM ONLY LOG.stored_events").await, 0);
 }
 
 /// A batch larger than all partitions that are there: the append makes what it lacks.
@@ -33,8 +33,8 @@ async fn partitions_roll_over_and_at_least_two_are_ahead() {
 async fn an_append_that_finds_no_partition_makes_one() {
     let log = Log::new().await;
     let store = small(&log).await;
-    log.run("ALTER TABLE LOG.events DETACH PARTITION LOG.events_p11; DROP TABLE LOG.events_p11").await;
-    log.run("ALTER TABLE LOG.events DETACH PARTITION LOG.events_p21; DROP TABLE LOG.events_p21").await;
+    log.run("ALTER TABLE LOG.stored_events DETACH PARTITION LOG.events_p11; DROP TABLE LOG.events_p11").await;
+    log.run("ALTER TABLE LOG.stored_events DETACH PARTITION LOG.events_p21; DROP TABLE LOG.events_p21").await;
     log.run("DELETE FROM LOG.partitions WHERE from_seq > 1").await;
     let answers = store.append(checked(vec![NewEvent::new("t").object("o"); 25])).await.unwrap();
     assert_eq!(answers[24].seq, Some(25));
@@ -52,7 +52,7 @@ async fn a_poll_that_finds_no_partition_makes_one() {
     for _ in 0..2 {
         publisher.batch_execute(&format!("SELECT {}.poll_for_events()", log.schema)).await.expect("it makes one");
     }
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1_995);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 1_995);
     assert!(log.number("SELECT min(to_seq - from_seq) FROM LOG.partitions").await == 7, "as large as the setting says");
 }
 
@@ -70,14 +70,14 @@ async fn a_partition_that_was_dropped_by_hand_is_made_anew() {
     // All that the background task makes is made.
     log.until("SELECT max(to_seq) FROM LOG.partitions", 61).await;
     store.close().await;
-    log.run("DROP TABLE LOG.events_p31; ALTER TABLE LOG.events DETACH PARTITION LOG.events_p21").await;
+    log.run("DROP TABLE LOG.events_p31; ALTER TABLE LOG.stored_events DETACH PARTITION LOG.events_p21").await;
     log.run("UPDATE LOG.config SET value = '10' WHERE key = 'partition_interval'").await;
     let attached = log.number(ATTACHED).await;
     let made = log.number("SELECT partitions_made FROM LOG.maintain()").await;
     assert_eq!(made, log.number(ATTACHED).await - attached, "what it says it made is there");
     assert!(made >= 2);
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 25, "what was only taken out is back");
-    log.run("INSERT INTO LOG.events (seq, topic, payload, recorded_at, id_part) VALUES (40, 't', '{}', now(), gen_random_uuid())").await;
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 25, "what was only taken out is back");
+    log.run("INSERT INTO LOG.stored_events (seq, topic, payload, recorded_at, id_part) VALUES (40, 't', '{}', now(), gen_random_uuid())").await;
 }
 
 /// A partition that is forgotten, and that somebody has dropped before, is no obstacle to the removal of others.
@@ -99,7 +99,7 @@ async fn a_release_that_no_partition_helps_says_so() {
     let store = log.open_with(PostgresOptions { clock: Some(clock.clock()), ..PostgresOptions::default() }).await;
     let due = Timestamp::from_second(1_800_000_001).unwrap();
     store.append(checked(vec![NewEvent::new("never").not_before(due)])).await.unwrap();
-    log.run("ALTER TABLE LOG.events ADD CHECK (topic <> 'never')").await;
+    log.run("ALTER TABLE LOG.stored_events ADD CHECK (topic <> 'never')").await;
     clock.advance_millis(1_000);
     let released = tokio::time::timeout(WAIT_MAX, store.release_due(10)).await.expect("it ends");
     assert!(matches!(&released, Err(StoreError::Engine(text)) if text.contains("ensue doctor")), "{released:?}");
@@ -132,7 +132,7 @@ async fn a_trim_drops_partitions_that_are_wholly_forgotten() {
     let before = log.number(TABLES).await;
     store.trim(25, 1_000).await.unwrap();
     assert_eq!(log.number(TABLES).await, before - 2);
-    assert_eq!(log.number("SELECT min(seq) FROM LOG.events").await, 21);
+    assert_eq!(log.number("SELECT min(seq) FROM LOG.stored_events").await, 21);
     assert_eq!(whole_log(&store).await[0].seq, 25);
 }
 
@@ -147,7 +147,7 @@ async fn a_held_read_lock_stops_neither_trim_nor_publish() {
     }
     log.until("SELECT (max(to_seq) >= 61)::int::bigint FROM LOG.partitions", 1).await;
     let before = log.number(TABLES).await;
-    log.hold("LOCK TABLE LOG.events IN ACCESS SHARE MODE").await;
+    log.hold("LOCK TABLE LOG.stored_events IN ACCESS SHARE MODE").await;
     let calls = async {
         assert_eq!(store.trim(31, 1_000).await.unwrap().first, 31);
         // New partitions are attached under the reader's eyes.
@@ -174,7 +174,7 @@ async fn an_emptied_log_goes_on_where_it_was() {
     let newest = store.event(20).await.unwrap().unwrap().recorded_at;
     let bounds = store.trim(u64::MAX, usize::MAX).await.unwrap();
     assert_eq!((bounds.first, bounds.last), (21, 20));
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 0);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 0);
     store.close().await;
     let store = small(&log).await;
     assert_eq!(store.bounds().await.unwrap(), bounds);
@@ -205,7 +205,7 @@ async fn the_size_and_the_number_of_partitions_are_settings_that_are_read_live()
     // As if all but the last ten places of what there is were used up.
     log.run("UPDATE LOG.config SET value = '20' WHERE key = 'partition_interval'").await;
     log.run("UPDATE LOG.config SET value = '5' WHERE key = 'future_intervals_to_create'").await;
-    log.run("INSERT INTO LOG.events (seq, topic, payload, recorded_at, id_part) VALUES (2999990, 't', '{}', now(), '00000000-0000-0000-8000-000000000001')")
+    log.run("INSERT INTO LOG.stored_events (seq, topic, payload, recorded_at, id_part) VALUES (2999990, 't', '{}', now(), '00000000-0000-0000-8000-000000000001')")
         .await;
     for _ in 0..30 {
         store.append(on("o")).await.unwrap();

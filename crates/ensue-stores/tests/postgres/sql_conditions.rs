@@ -266,7 +266,7 @@ async fn texts_are_compared_by_bytes_whatever_the_collation_of_the_database() {
         ("e.payload->>'B' || 'x' < 'a'", true),
         ("s.group_id > 'B'", true),
     ] {
-        elsewhere.run("DELETE FROM LOG.events").await;
+        elsewhere.run("DELETE FROM LOG.stored_events").await;
         let id = elsewhere.subscribe(&format!("'a.g', $c${condition}$c$")).await;
         let payload = r#"{"B": "B", "list": ["B"], "ae": "Ä", "key": "B"}"#;
         elsewhere.put(&format!("SELECT 1, 'B.t', '{payload}'::jsonb")).await;

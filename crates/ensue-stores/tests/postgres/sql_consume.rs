@@ -164,7 +164,7 @@ async fn topics_and_receivers_are_those_of_the_library() {
          (4, 'other', '{\"n\": \"x\"}'), (5, 'order', '{\"n\": 2}'), (6, 'any', '{}')",
     )
     .await;
-    log.run(&format!("UPDATE LOG.events SET to_subscription = '{never}' WHERE seq = 6")).await;
+    log.run(&format!("UPDATE LOG.stored_events SET to_subscription = '{never}' WHERE seq = 6")).await;
     let read = log.read("'g'").await;
     let got: Vec<(i64, Vec<Uuid>)> = read.iter().map(|row| (row.seq, row.wanted_by.clone())).collect();
     assert_eq!(got, [(1, vec![below_order]), (2, vec![below_order]), (6, vec![never])]);
@@ -380,7 +380,7 @@ async fn a_new_group_begins_at_the_end_of_the_log_and_misses_nothing_after_it() 
     let whole = log.subscribe("'ids', $c$e.id::text LIKE '______________7%'$c$").await;
     publish("c").await;
     assert_eq!(read_all(&log, "ids", 10).await.iter().map(|row| row.wanted_by.clone()).collect::<Vec<_>>(), [[whole]]);
-    let view = "SELECT count(*) FROM LOG.log l JOIN LOG.events e ON e.seq = l.seq WHERE l.id = LOG.event_id(e.id_part, e.recorded_at) AND l.metadata = '{}'";
+    let view = "SELECT count(*) FROM LOG.events l JOIN LOG.stored_events e ON e.seq = l.seq WHERE l.id = LOG.event_id(e.id_part, e.recorded_at) AND l.metadata = '{}'";
     assert_eq!(log.number(view).await, 5);
 }
 

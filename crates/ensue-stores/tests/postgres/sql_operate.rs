@@ -116,7 +116,7 @@ async fn a_long_transaction_of_which_the_log_tells_holds_no_publisher_up() {
     session.run("SELECT LOG.pause('handler:p'); SELECT LOG.block('handler:b')").await.unwrap();
     let (id, claim) = doomed(&log, &session, "fails", false).await;
     doomed(&log, &session, "vanishes", true).await;
-    let told = "SELECT count(*) FROM LOG.events WHERE topic LIKE 'ensue.%'";
+    let told = "SELECT count(*) FROM LOG.stored_events WHERE topic LIKE 'ensue.%'";
     store.append(crate::support::on("o")).await.unwrap();
     let mut count = log.number(told).await;
     assert_eq!(count, 2, "two rules");
@@ -136,7 +136,7 @@ async fn a_long_transaction_of_which_the_log_tells_holds_no_publisher_up() {
         let after = store.append(crate::support::on("o")).await.unwrap()[0].seq.unwrap();
         count += 1;
         assert_eq!(log.number(told).await, count, "{sql}");
-        let newest = format!("SELECT topic FROM LOG.events WHERE seq = {}", after - 1);
+        let newest = format!("SELECT topic FROM LOG.stored_events WHERE seq = {}", after - 1);
         assert_eq!(session.text(&newest).await, tells, "{sql}");
     }
     assert_eq!(crate::support::whole_log(&(store as SharedStore)).await.len(), 2 + 6 + 1 + 12);
@@ -151,9 +151,9 @@ async fn what_is_told_of_a_rule_is_in_order_through_both_doors() {
         session.run("SELECT LOG.pause('handler:h')").await.unwrap();
         store.lift_rule(RuleKind::Pause, &scope, "ada").await.unwrap().expect("it is there");
     }
-    let wrong = "SELECT count(*) FROM LOG.events WHERE topic <> CASE seq % 2 WHEN 1 THEN 'ensue.rule.set' ELSE 'ensue.rule.lifted' END";
+    let wrong = "SELECT count(*) FROM LOG.stored_events WHERE topic <> CASE seq % 2 WHEN 1 THEN 'ensue.rule.set' ELSE 'ensue.rule.lifted' END";
     assert_eq!(log.number(wrong).await, 0);
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE object = 'rule:handler:h'").await, 10);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events WHERE object = 'rule:handler:h'").await, 10);
 }
 
 /// H34 for jobs: what was committed before comes before, through whichever door.
@@ -224,7 +224,7 @@ async fn a_stale_claim_changes_nothing_and_is_told() {
     let dead = job(&store, &id).await;
     assert_eq!(dead.errors.last().map(|last| last.error.as_str()), Some("no route"));
     session.run("SELECT LOG.poll_for_events()").await.unwrap();
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE topic = 'ensue.job.dead'").await, 1);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events WHERE topic = 'ensue.job.dead'").await, 1);
 }
 
 #[tokio::test]
@@ -293,7 +293,7 @@ async fn a_rule_from_sql_holds_what_one_over_http_holds() {
     assert_eq!((mine.scope, mine.reason.as_deref()), (Scope::parse("handler:acme.mail").unwrap(), Some("repairs")));
     assert_eq!(mine.author, session.text("SELECT session_user").await, "who is logged in");
     session.run("SELECT LOG.poll_for_events()").await.unwrap();
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events WHERE topic = 'ensue.rule.set'").await, 2);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events WHERE topic = 'ensue.rule.set'").await, 2);
     // Each is lifted by itself, and through either door.
     assert_eq!(session.text("SELECT LOG.resume('object:o')").await, "null", "it is blocked, not paused");
     store.lift_rule(RuleKind::Block, &Scope::parse("object:o").unwrap(), "ada").await.unwrap().expect("it is there");
@@ -335,7 +335,7 @@ async fn a_rule_that_expires_lets_go_also_where_nobody_runs_a_node() {
     assert!(claimed(&session, "a").await.is_some());
     session.run("SELECT LOG.poll_for_events()").await.unwrap();
     assert_eq!(
-        session.text("SELECT payload->>'lifted_by' FROM LOG.events WHERE topic = 'ensue.rule.lifted'").await,
+        session.text("SELECT payload->>'lifted_by' FROM LOG.stored_events WHERE topic = 'ensue.rule.lifted'").await,
         "expiry"
     );
 }
@@ -498,7 +498,7 @@ async fn a_poll_answers_0_only_if_nothing_is_left_to_be_moved() {
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1000");
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "1");
     assert_eq!(session.text("SELECT LOG.poll_for_events()").await, "0");
-    assert_eq!(log.number("SELECT count(*) FROM LOG.events").await, 1);
+    assert_eq!(log.number("SELECT count(*) FROM LOG.stored_events").await, 1);
     assert_eq!(log.number("SELECT count(*) FROM LOG.delayed WHERE seq IS NULL").await, 1000);
 }
 
@@ -539,7 +539,7 @@ async fn maintain_does_not_wait_for_readers_of_the_log() {
         .run("UPDATE LOG.config SET value = '1 microsecond' WHERE key = 'partition_retention_period'")
         .await
         .unwrap();
-    log.hold("SELECT count(*) FROM LOG.events").await;
+    log.hold("SELECT count(*) FROM LOG.stored_events").await;
     assert_eq!(session.text("SELECT events_trimmed FROM LOG.maintain()").await, "12");
     assert_eq!(log.number("SELECT count(*) FROM LOG.partitions WHERE detached").await, 0);
     store.append(events(1)).await.unwrap();

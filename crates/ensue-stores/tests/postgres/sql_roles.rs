@@ -80,7 +80,7 @@ async fn a_login_that_may_consume_reads_and_commits_and_does_nothing_else() {
     let done: i64 = consumer.query_one(&commit, &[&"g", &read[4].next_cursor, &read[4].lease]).await.unwrap().get(0);
     assert_eq!(done, 5);
     let seen =
-        consumer.query(&format!("SELECT id, payload::text FROM {}.log WHERE seq = 3", log.schema), &[]).await.unwrap();
+        consumer.query(&format!("SELECT id, payload::text FROM {}.events WHERE seq = 3", log.schema), &[]).await.unwrap();
     assert_eq!(seen.len(), 1);
 
     let tables = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'LOG'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition";
@@ -101,8 +101,8 @@ async fn a_login_that_may_consume_reads_and_commits_and_does_nothing_else() {
         "SELECT LOG.condition_sql('true')",
         "SELECT LOG.condition_evaluate('true', '{}', '{}')",
         "SELECT LOG.slots_acquire(NULL, 'g', gen_random_uuid(), 'x', 'pull', 1, NULL, NULL)",
-        "INSERT INTO LOG.log (seq) VALUES (1)",
-        "DELETE FROM LOG.log",
+        "INSERT INTO LOG.events (seq) VALUES (1)",
+        "DELETE FROM LOG.events",
         "CREATE TABLE LOG.mine (x int)",
         "CREATE OR REPLACE FUNCTION LOG.subscribe(gid text, conditions_sql text, params jsonb, expiry interval) RETURNS uuid LANGUAGE sql AS 'SELECT gen_random_uuid()'",
         "SET ROLE LOG_owner",
@@ -154,8 +154,8 @@ async fn what_is_executed_for_a_condition_has_no_rights() {
     let answer = log.admin.query_one(&evaluate("e.topic = 't'"), &[]).await.unwrap();
     assert_eq!(answer.get::<_, Option<Vec<i64>>>(0), Some(vec![1]));
     for sql in [
+        "EXISTS (SELECT 1 FROM LOG.stored_events)",
         "EXISTS (SELECT 1 FROM LOG.events)",
-        "EXISTS (SELECT 1 FROM LOG.log)",
         "EXISTS (SELECT 1 FROM LOG.subscriptions)",
         "EXISTS (SELECT 1 FROM pg_catalog.pg_authid)",
         "pg_read_file('/etc/passwd') IS NULL",
@@ -275,7 +275,7 @@ async fn a_login_that_owns_nothing_serves_what_somebody_else_has_installed() {
     }
     // What belongs to others stays theirs.
     for sql in [
-        "DROP TABLE LOG.events",
+        "DROP TABLE LOG.stored_events",
         "CREATE TABLE LOG.mine (x int)",
         "ALTER FUNCTION LOG.publish SECURITY INVOKER",
         "ALTER FUNCTION LOG.maintain RESET search_path",

@@ -39,6 +39,11 @@ impl Lease {
         *deadline = deadline.max(sent + lease);
     }
 
+    /// Was it asked for by a call that was sent less than this ago?
+    pub fn was_renewed_within(&self, ago: Duration, lease: Duration, now: Instant) -> bool {
+        now + lease < *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) + ago
+    }
+
     /// Has it begun anew since the rules were looked at?
     pub fn is_behind(&self) -> bool {
         self.looked.load(Ordering::SeqCst) < self.begun.load(Ordering::SeqCst)
@@ -91,6 +96,16 @@ mod tests {
         // An answer that comes late takes nothing back.
         lease.renewed(start, FOR, answered);
         assert!(lease.lets_start(end - Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn it_is_known_when_it_was_asked_for() {
+        let start = Instant::now();
+        let (moment, before) = (Duration::from_millis(100), Duration::from_millis(99));
+        assert!(!Lease::none(start).was_renewed_within(moment, FOR, start), "there is none");
+        let lease = held_since(start);
+        assert!(lease.was_renewed_within(moment, FOR, start + before));
+        assert!(!lease.was_renewed_within(moment, FOR, start + moment));
     }
 
     /// H17: it passed, a pause was answered without waiting for this process, it is renewed: nothing starts before it has looked.

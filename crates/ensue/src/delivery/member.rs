@@ -20,6 +20,8 @@ use uuid::Uuid;
 /// How long a lease is where processes share a store: what a process that dies holds is free after this, and the others
 /// hear of it with their next pulse.
 const LEASE: Duration = Duration::from_millis(3_500);
+/// How often it is renewed at most: there may be a hundred pulses a second.
+pub(super) const RENEWED_EVERY: Duration = Duration::from_millis(200);
 /// How long the store's clock is taken to go as ours does.
 const CLOCK_TRUSTED: Duration = Duration::from_secs(5);
 /// A lease that is as good as none: one process alone can write.
@@ -175,9 +177,16 @@ impl Membership {
         self.look_who_serves(version).await
     }
 
-    /// Whose lease is to be renewed with each pulse? None where nobody could take it.
-    pub fn to_renew(&self) -> Option<(Uuid, SignedDuration)> {
-        (!self.alone && self.has_joined()).then(|| (self.member.id, self.lease_ttl()))
+    /// Is the lease to be renewed with each pulse? Not where nobody could take it.
+    pub fn has_lease(&self) -> bool {
+        !self.alone && self.has_joined()
+    }
+
+    /// Whose lease is to be renewed with a pulse at this time, unless that was just done?
+    pub fn to_renew(&self, now: Instant) -> Option<(Uuid, SignedDuration)> {
+        let (ttl, in_doubt) = (self.lease_ttl(), self.is_in_doubt());
+        let is_fresh = self.lease.was_renewed_within(RENEWED_EVERY, ttl.unsigned_abs(), now);
+        (self.has_lease() && (in_doubt || !is_fresh)).then_some((self.member.id, ttl))
     }
 
     /// A pulse that was sent at this time has renewed the lease, and told this.

@@ -4,7 +4,7 @@
 //! process asks once a second. It asks one question for all who would ask their own: the lease is renewed with it, the tail hears where the log
 //! ends, and the timer when the next delayed event is due.
 
-use super::member::Membership;
+use super::member::{Membership, RENEWED_EVERY};
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::{StoreError, Timestamp};
@@ -29,17 +29,25 @@ pub(super) async fn run(bus: Ensue, membership: Arc<Membership>) {
             }
         };
         match (&wake, found) {
-            (Some(wake), Some(found)) => wake.wait(found, PULSE_EVERY).await,
+            (Some(wake), Some(found)) => wake.wait(found.is_rung_for, found.again_after).await,
             (_, None) | (None, _) => tokio::time::sleep(PULSE_EVERY).await,
         }
     }
 }
 
-/// Asks once. Was there something that is rung for?
-async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<bool, StoreError> {
+/// What a pulse found.
+struct Found {
+    /// Was there something that is rung for?
+    is_rung_for: bool,
+    /// When to ask again, without a ring.
+    again_after: Duration,
+}
+
+/// Asks once.
+async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<Found, StoreError> {
     let inner = bus.inner();
     let sent = Instant::now();
-    let lease = member.and_then(|member| member.to_renew());
+    let lease = member.and_then(|member| member.to_renew(sent));
     let pulse = inner.opened.store.pulse(lease).await?;
     let grew = inner.tail.hear(pulse.last, pulse.newest);
     if pulse.waiting {
@@ -61,7 +69,10 @@ async fn beat(bus: &Ensue, member: Option<&Arc<Membership>>) -> Result<bool, Sto
     if inner.handlers.is_news(pulse.definitions_version) || has_lost_a_group {
         take_over_handlers(bus);
     }
-    heard.map(|()| grew || pulse.waiting)
+    // What is told of other processes is told with a renewal.
+    let is_put_off = lease.is_none() && member.is_some_and(|member| member.has_lease());
+    let again_after = if is_put_off { RENEWED_EVERY } else { PULSE_EVERY };
+    heard.map(|()| Found { is_rung_for: grew || pulse.waiting, again_after })
 }
 
 /// Serves the handlers that the store keeps, as they are now, and makes anew the groups that are gone, unless somebody is at it. The pulse does not wait for it.

@@ -25,7 +25,7 @@ impl Server {
     pub async fn fail_over(&self, lost_from: u64) {
         let schema = &self.schema;
         let sql = format!(
-            "DELETE FROM {schema}.events WHERE seq >= {lost_from};
+            "DELETE FROM {schema}.stored_events WHERE seq >= {lost_from};
              SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{schema}'"
         );
         self.admin.batch_execute(&sql).await.unwrap();

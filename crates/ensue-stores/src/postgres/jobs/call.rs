@@ -3,9 +3,9 @@
 //! It is sent again with the same identity. The server keeps what it answered, or the rows have the call's mark, so that it
 //! is done once; who sends it again waits for the first to end.
 
-use super::super::PostgresStore;
 use super::super::error::Trouble;
-use super::super::server::Params;
+use super::super::partitions::Partitions;
+use super::super::server::{Params, Server};
 use super::super::writer::TRIES_MAX;
 use ensue_core::StoreError;
 use tokio_postgres::Row;
@@ -36,12 +36,13 @@ impl Call {
     /// at `again_at` says whether an answer was lost.
     pub async fn until_answered(
         &mut self,
-        store: &PostgresStore,
+        server: &Server,
+        partitions: &Partitions,
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let answer = self.send(store, sql, params, again_at).await;
+        let answer = self.send(server, partitions, sql, params, again_at).await;
         match self.answer_was_lost {
             // Whatever went wrong after that, it may be done.
             true => answer.map_err(|error| error.in_doubt(&format!("the connection was lost while {}", self.doing))),
@@ -51,27 +52,28 @@ impl Call {
 
     async fn send(
         &mut self,
-        store: &PostgresStore,
+        server: &Server,
+        partitions: &Partitions,
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let (mut patience, mut tries) = (store.server.patience(), 1);
+        let (mut patience, mut tries) = (server.patience(), 1);
         let mut params = params.to_vec();
         loop {
             if let Some(place) = again_at.filter(|_| self.answer_was_lost) {
                 params[place] = &true;
             }
-            let answer = store.server.reader_of_call().await?.query(sql, &params).await;
+            let answer = server.reader_of_call().await?.query(sql, &params).await;
             match answer {
                 Ok(rows) => return Ok(rows),
                 Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
                     tries += 1;
-                    store.partitions.ensure().await?;
+                    partitions.ensure().await?;
                 }
                 Err(failure) => {
                     self.answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
-                    store.server.again_after(failure, &mut patience).await?;
+                    server.again_after(failure, &mut patience).await?;
                 }
             }
         }

@@ -6,6 +6,7 @@ use super::super::slots::micros_of;
 use super::super::types::Micros;
 use super::call::Call;
 use super::columns::NewJobs;
+use super::looks::{Seen, Transactions};
 use super::row::{job_at, number_of, stamp_of};
 use super::send::{SENT_COLUMNS, all_sent};
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
@@ -14,6 +15,7 @@ use ensue_core::{GroupName, Invalid, StoreError};
 use jiff::SignedDuration;
 use std::cmp::Reverse;
 use std::time::Instant;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 pub(super) fn check(claim: &Claim) -> Result<(), StoreError> {
@@ -44,6 +46,17 @@ fn scopes_of(handler: &GroupName) -> impl Iterator<Item = String> {
     ends.map(move |end| format!("handler:{}", &key[..end]))
 }
 
+/// In how many columns is answered what there was to look at.
+const FOUND_COLUMNS: usize = 5;
+
+/// What there was before a look, how many microseconds it took, and which handlers a rule holds.
+fn found_of(row: &Row, first: usize) -> Option<(Seen, i64, Vec<i32>)> {
+    let number = |column: usize| row.get::<_, Option<i64>>(first + column);
+    let transactions = number(0).zip(number(1)).map(|(ended_below, next)| Transactions { ended_below, next });
+    let held = row.get::<_, Option<Vec<i32>>>(first + 4).unwrap_or_default();
+    Some((Seen { number: number(2)?, transactions }, number(3)?, held))
+}
+
 impl PostgresStore {
     pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
         Ok(self.send_and_take(&[], claim).await?.1)
@@ -57,7 +70,7 @@ impl PostgresStore {
     ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
         let asked = asked(claim);
         if asked.is_empty() || claim.limit == 0 {
-            let sent = if jobs.is_empty() { Vec::new() } else { self.send_jobs(jobs).await? };
+            let sent = if jobs.is_empty() { Vec::new() } else { self.together.send(jobs.to_vec()).await? };
             return Ok((sent, Vec::new()));
         }
         let handlers: Vec<&str> = asked.iter().map(|(handler, _)| handler.as_str()).collect();
@@ -100,7 +113,7 @@ impl PostgresStore {
             &stretches.to_rank,
             &stretches.at_turn,
         ]);
-        let rows = call.until_answered(self, sql, &params, Some(again_at)).await?;
+        let rows = call.until_answered(&self.server, &self.partitions, sql, &params, Some(again_at)).await?;
         let sent = match rows.first().filter(|_| sends) {
             Some(row) => all_sent(row, jobs.len())?,
             None => Vec::new(),
@@ -109,17 +122,14 @@ impl PostgresStore {
         let first = if sends { SENT_COLUMNS } else { 0 };
         let mut taken = Vec::with_capacity(rows.len());
         for row in &rows {
-            taken.extend(job_at(row, first + 3)?);
+            taken.extend(job_at(row, first + FOUND_COLUMNS)?);
         }
         taken.sort_by_key(|job| (Reverse(job.priority), job.turn));
         // What is answered to a claim that was sent again was not looked for.
-        let found =
-            rows.first().map(|row| (row.get::<_, Option<i64>>(first), row.get::<_, Option<i64>>(first + 1), row));
-        if let Some((Some(seen), Some(micros), row)) = found {
-            let held = row.get::<_, Option<Vec<i32>>>(first + 2).unwrap_or_default();
-            look.end(seen, micros, &held, &caps, limit, &taken);
-        } else if taken.is_empty() {
-            self.looks.put_off();
+        match rows.first().and_then(|row| found_of(row, first)) {
+            Some((seen, micros, held)) => look.end(seen, micros, &held, &caps, limit, &taken),
+            None if taken.is_empty() => self.looks.put_off(),
+            None => {}
         }
         Ok((sent, taken))
     }

@@ -7,11 +7,13 @@
 //! What it remembers can be wrong: a job may be given back, retried or freed behind its back, and one that was sent may
 //! commit late. So nothing depends on it. While looks at everything are fast, all are. When they are slow, they are done now
 //! and then, so that they take a fiftieth of the time; between them what this process itself made available is looked at by
-//! its place, and what is remembered is what two looks, a moment apart, have found gone.
+//! its place, and what is remembered is what two looks have found gone, with every transaction ended between them that may have drawn
+//! a number before the first. Who keeps one open for long is not waited for: everything is looked at when it has ended.
 
 use super::row::rank_of;
 use ensue_core::Timestamp;
 use ensue_core::jobs::Job;
+use jiff::SignedDuration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,10 +23,17 @@ const SLOW_MICROS: i64 = 1_000;
 const SLOW_MICROS_EACH: i64 = 20;
 /// A look at leases is slow that takes longer than this.
 const SLOW_LEASES_MICROS: i64 = 5_000;
+/// How often a pulse looks at leases, and how often at all that it may look at.
+const PULSE_LEASES_EVERY: Duration = Duration::from_millis(500);
+const PULSE_LEASES_WHOLE_EVERY: Duration = Duration::from_secs(10);
+/// How late a claim may commit for a pulse to find its lease before it looks at all of them.
+const COMMITS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 /// How many times as long as it took until the next slow look at everything.
 const FULL_LOOK_PAUSE: u32 = 50;
-/// The time between two looks that must agree: what was sent before the first one has committed by the second.
-const AGREE_AFTER: Duration = Duration::from_millis(250);
+/// How long is waited for the end of all transactions that may have drawn a number.
+const AGREE_AFTER: Duration = Duration::from_secs(2);
+/// The time between looks that are remembered until another agrees.
+const FOUND_EVERY: Duration = Duration::from_millis(50);
 /// For how long a number is news to other processes: whoever drew it may keep its transaction open for hours.
 const FRESH: Duration = Duration::from_secs(1);
 /// How many priorities are remembered of a handler, and how many handlers.
@@ -56,21 +65,43 @@ struct Mark {
     /// Up to this turn nothing is available.
     gone: i64,
     /// Looks that found everything gone up to a turn, and that another must agree with.
-    found: VecDeque<(Instant, i64)>,
+    found: VecDeque<Found>,
+}
+
+/// What a look has found gone.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    began: Instant,
+    up_to: i64,
+    /// Transactions below this one may have drawn a number up to there.
+    drawn_below: i64,
+}
+
+/// Which transactions there were: all below `ended_below` had ended before the look, and `next` had not begun after the newest number was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transactions {
+    pub ended_below: i64,
+    pub next: i64,
 }
 
 impl Mark {
-    /// A look that began then found everything gone up to this turn.
-    fn found_gone(&mut self, began: Instant, up_to: i64) {
-        let agreed =
-            self.found.iter().filter(|(before, _)| *before + AGREE_AFTER <= began).map(|(_, turn)| *turn).max();
-        self.gone = agreed.map_or(self.gone, |turn| self.gone.max(turn.min(up_to)));
+    /// A look found everything gone up to this turn. Answers which transactions may still bring something there, if they were not waited
+    /// for.
+    fn found_gone(&mut self, began: Instant, seen: Option<Transactions>, up_to: i64) -> Option<i64> {
+        let have_ended = |found: &&Found| seen.is_some_and(|seen| found.drawn_below <= seen.ended_below);
+        let is_old = |found: &&Found| found.began + AGREE_AFTER <= began;
+        let certain = self.found.iter().filter(have_ended).map(|found| found.up_to).max();
+        let agreed = self.found.iter().filter(|found| have_ended(found) || is_old(found)).max_by_key(|found| found.up_to);
+        let (turn, drawn_below) = agreed.map_or((self.gone, 0), |found| (found.up_to.min(up_to), found.drawn_below));
+        let is_guessed = turn > self.gone.max(certain.unwrap_or(i64::MIN));
+        self.gone = self.gone.max(turn);
         let gone = self.gone;
-        self.found.retain(|(_, turn)| *turn > gone);
-        let last = self.found.back().map(|(at, _)| *at);
-        if up_to > gone && last.is_none_or(|at| at + AGREE_AFTER / 4 <= began) {
-            self.found.push_back((began, up_to));
+        self.found.retain(|found| found.up_to > gone);
+        let is_due = up_to > gone && self.found.back().is_none_or(|last| last.began + FOUND_EVERY <= began);
+        if let Some(seen) = seen.filter(|_| is_due) {
+            self.found.push_back(Found { began, up_to, drawn_below: seen.next });
         }
+        is_guessed.then_some(drawn_below)
     }
 }
 
@@ -123,6 +154,8 @@ struct State {
     slow: Option<(Duration, Instant)>,
     /// Somebody did what this process does not know the places of.
     must_be_full: bool,
+    /// Once all transactions below this one have ended, everything is looked at: they were not waited for.
+    not_waited_for: Option<i64>,
     leases: Leases,
     news: News,
 }
@@ -158,6 +191,20 @@ struct Leases {
     next_full: Option<Instant>,
     /// No lease that ends by then was found.
     none_until: Option<Timestamp>,
+    pulse: PulseLeases,
+}
+
+/// What pulses have found of leases. Under load there are a hundred pulses a second, and under a held snapshot the index has an entry for
+/// each job that was claimed since: only now and then does one look at them, and behind where none had passed.
+#[derive(Debug, Default)]
+struct PulseLeases {
+    /// When one looked last, and when one looked at all that a pulse looks at.
+    looked_at: Option<Instant>,
+    whole_at: Option<Instant>,
+    /// No lease that ends by then was found.
+    none_until: Option<Timestamp>,
+    /// When the next one passes, or something else is due.
+    due: Option<Timestamp>,
 }
 
 /// What a process remembers of its looks.
@@ -174,6 +221,15 @@ pub(super) struct Stretches {
     pub after_turn: Option<Vec<i64>>,
     pub to_rank: Option<Vec<i64>>,
     pub at_turn: Option<Vec<Option<i64>>>,
+}
+
+/// What there was just before a look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// The newest number that was given out.
+    pub number: i64,
+    /// None if they are not known: when jobs were sent with the same commit.
+    pub transactions: Option<Transactions>,
 }
 
 /// A look that is under way.
@@ -195,6 +251,7 @@ impl Default for Looks {
                 handlers: HashMap::new(),
                 slow: None,
                 must_be_full: false,
+                not_waited_for: None,
                 leases: Leases::default(),
                 news: News::default(),
             }),
@@ -217,7 +274,7 @@ impl Looks {
             was_demanded || handlers.iter().any(has_many_places) || state.slow.is_none_or(|(_, next)| next <= now);
         if is_full {
             // While this one is under way the others are not; nor if it fails.
-            state.slow = state.slow.map(|(took, _)| (took, now + took * 2 + AGREE_AFTER));
+            state.slow = state.slow.map(|(took, _)| (took, now + took * 2 + FOUND_EVERY));
         }
         let stretches = if is_full { Stretches::default() } else { stretches(&state, handlers) };
         Look { looks: self, handlers, began: now, is_full, was_demanded, stretches }
@@ -243,6 +300,39 @@ impl Looks {
         state.leases.next_full.filter(|next| now < *next).and(state.leases.none_until)
     }
 
+    /// After which time a pulse looks at leases: at the end of all times, if one has just done so.
+    pub fn pulse_leases_after(&self, now: Instant) -> Option<Timestamp> {
+        let after = self.leases_after(now);
+        let pulse = &self.state().leases.pulse;
+        let is_within = |at: Option<Instant>, time| at.is_some_and(|at| now < at + time);
+        if is_within(pulse.looked_at, PULSE_LEASES_EVERY) {
+            return Some(Timestamp::MAX);
+        }
+        let found = pulse.none_until.filter(|_| is_within(pulse.whole_at, PULSE_LEASES_WHOLE_EVERY));
+        after.max(found.and_then(|none_until| none_until.checked_sub(COMMITS_WITHIN).ok()))
+    }
+
+    /// A pulse that looked at leases after this time found this to be due. Answers what is, as far as is known.
+    pub fn pulsed(
+        &self,
+        began: Instant,
+        after: Option<Timestamp>,
+        at: Timestamp,
+        due: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let pulse = &mut self.state().leases.pulse;
+        if after == Some(Timestamp::MAX) {
+            return pulse.due.into_iter().chain(due).min();
+        }
+        (pulse.looked_at, pulse.due) = (Some(began), due);
+        if after.is_none() {
+            pulse.whole_at = Some(began);
+        }
+        // What has passed is told of until somebody settles it.
+        pulse.none_until = due.is_none_or(|due| due > at).then_some(at);
+        due
+    }
+
     /// Leases were looked at: all of them or not, and none or some had passed at this time of the server's.
     pub(super) fn leases_looked_at(
         &self,
@@ -266,6 +356,7 @@ impl Looks {
     /// committed only now, or because looks are slow, so that the last one was not at everything.
     pub fn heard(&self, given: i64, xmin: i64, next: i64, now: Instant) -> Heard {
         let mut state = self.state();
+        state.have_ended(xmin);
         let is_slow = state.slow.is_some();
         let news = &mut state.news;
         if news.given != given {
@@ -287,6 +378,15 @@ impl Looks {
     /// Jobs became available, and nobody knows which.
     pub fn demand_full(&self) {
         self.state().must_be_full = true;
+    }
+}
+
+impl State {
+    /// All transactions below this one have ended.
+    fn have_ended(&mut self, below: i64) {
+        if self.not_waited_for.is_some_and(|until| until <= below) {
+            (self.not_waited_for, self.must_be_full) = (None, true);
+        }
     }
 }
 
@@ -317,10 +417,12 @@ impl Look<'_> {
         &self.stretches
     }
 
-    /// Remembers what was found: `seen` is the newest number that was given out before the look, `held` are the handlers that
-    /// a rule holds, from 1, which were not looked at, `caps` how many of each were wanted, and `jobs` what was taken.
-    pub fn end(self, seen: i64, micros: i64, held: &[i32], caps: &[i64], limit: i64, jobs: &[Job]) {
+    /// Remembers what was found: `held` are the handlers that a rule holds, from 1, which were not looked at, `caps` how many of each were
+    /// wanted, and `jobs` what was taken.
+    pub fn end(self, seen: Seen, micros: i64, held: &[i32], caps: &[i64], limit: i64, jobs: &[Job]) {
         let mut state = self.looks.state();
+        seen.transactions.iter().for_each(|seen| state.have_ended(seen.ended_below));
+        let mut not_waited_for = None;
         if self.is_full {
             let fast = SLOW_MICROS + SLOW_MICROS_EACH * (jobs.len() + self.handlers.len()) as i64;
             let took = Duration::from_micros(micros.max(0) as u64);
@@ -345,20 +447,22 @@ impl Look<'_> {
                 None if taken.is_empty() => continue,
                 None => state.handlers.entry((*handler).to_owned()).or_default(),
             };
-            known.found(&self, &taken, stop, seen);
+            not_waited_for = not_waited_for.max(known.found(&self, &taken, stop, seen));
         }
+        state.not_waited_for = state.not_waited_for.max(not_waited_for);
     }
 }
 
 impl Handler {
-    fn found(&mut self, look: &Look<'_>, taken: &[Position], stop: Option<Position>, seen: i64) {
+    /// Answers which transactions may still bring something before the marks.
+    fn found(&mut self, look: &Look<'_>, taken: &[Position], stop: Option<Position>, seen: Seen) -> Option<i64> {
         if self.blind_until.is_some_and(|until| look.began <= until) {
-            return;
+            return None;
         }
         let up_to = |rank: i64| match stop {
             Some((at, turn)) if at == rank => turn,
             Some((at, _)) if at < rank => 0,
-            Some(_) | None => seen,
+            Some(_) | None => seen.number,
         };
         let is_behind = |(rank, turn): &Position| {
             self.marks.get(rank).is_some_and(|mark| *turn <= mark.gone) && !self.back.contains_key(&(*rank, *turn))
@@ -372,11 +476,12 @@ impl Handler {
             }
             self.marks.entry(*rank).or_default();
         }
+        let mut not_waited_for = None;
         for (rank, mark) in &mut self.marks {
             if surprised {
                 mark.gone = mark.gone.min(up_to(*rank));
             }
-            mark.found_gone(look.began, up_to(*rank));
+            not_waited_for = not_waited_for.max(mark.found_gone(look.began, seen.transactions, up_to(*rank)));
         }
         self.back.retain(|position, since| *since >= look.began || stop.is_some_and(|stop| *position > stop));
         let recent = std::mem::take(&mut self.recent);
@@ -390,217 +495,9 @@ impl Handler {
                 (false, _) => {}
             }
         }
+        not_waited_for
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ensue_core::handling::OnExhausted;
-    use ensue_core::jobs::{JobId, JobState};
-    use ensue_core::{GroupName, Json};
-
-    const SLOW: i64 = 40_000;
-    const RANK: i64 = i64::MAX; // of priority 0
-
-    fn job(turn: u64) -> Job {
-        let at = Timestamp::UNIX_EPOCH;
-        Job {
-            id: JobId::new(at, 0, turn),
-            handler: GroupName::stored("a"),
-            object: None,
-            ordered: true,
-            payload: Json::null(),
-            metadata: Json::empty_object(),
-            priority: 0,
-            state: JobState::Running,
-            turn: Some(turn),
-            attempts: 1,
-            attempts_max: 5,
-            on_exhausted: OnExhausted::Hold,
-            not_before: None,
-            enqueued_at: at,
-            locked_at: None,
-            started_at: None,
-            finished_at: None,
-            worker: None,
-            fence: 1,
-            lease_until: None,
-            errors: Vec::new(),
-            unique_key: None,
-            cause: None,
-            cancel_asked: false,
-            redriven: false,
-            result: None,
-        }
-    }
-
-    /// A look at a time that takes these turns of up to ten; where it looked, if not everywhere.
-    fn look(looks: &Looks, at: Instant, seen: i64, micros: i64, turns: &[u64]) -> Option<Vec<Stretch>> {
-        let look = looks.begin(&["a"], at);
-        let stretches = look.stretches();
-        let looked_at = stretches.of.as_ref().map(|of| {
-            let column = |column: &Option<Vec<i64>>, index: usize| column.as_ref().unwrap()[index];
-            let stretch = |index: usize| match stretches.at_turn.as_ref().unwrap()[index] {
-                Some(turn) => Stretch::At((column(&stretches.to_rank, index), turn)),
-                None => {
-                    let after = (column(&stretches.after_rank, index), column(&stretches.after_turn, index));
-                    Stretch::Behind(after, column(&stretches.to_rank, index))
-                }
-            };
-            (0..of.len()).map(stretch).collect()
-        });
-        let jobs: Vec<Job> = turns.iter().map(|turn| job(*turn)).collect();
-        look.end(seen, micros, &[], &[10], 10, &jobs);
-        looked_at
-    }
-
-    fn later(begun: Instant, millis: u64) -> Instant {
-        begun + Duration::from_millis(millis)
-    }
-
-    /// A store that has found everything gone up to turn 100.
-    fn with_a_mark(begun: Instant) -> Looks {
-        let looks = Looks::default();
-        assert_eq!(look(&looks, begun, 100, SLOW, &[99, 100]), None, "the first look is at everything");
-        assert_eq!(look(&looks, later(begun, 100), 100, SLOW, &[]), Some(EVERYWHERE.to_vec()), "one is not enough");
-        look(&looks, later(begun, 300), 100, SLOW, &[]);
-        looks
-    }
-
-    const EVERYWHERE: [Stretch; 1] = [Stretch::Behind(FIRST, i64::MAX)];
-    const BEHIND: [Stretch; 2] = [Stretch::Behind(FIRST, RANK - 1), Stretch::Behind((RANK, 100), i64::MAX)];
-
-    #[test]
-    fn while_looks_are_fast_all_are_at_everything() {
-        let (looks, begun) = (Looks::default(), Instant::now());
-        for n in 0..20 {
-            assert_eq!(look(&looks, later(begun, n * 100), 100, 500, &[n]), None);
-        }
-    }
-
-    #[test]
-    fn a_slow_look_is_followed_by_looks_behind_what_two_found_gone() {
-        let begun = Instant::now();
-        let looks = with_a_mark(begun);
-        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[]), Some(BEHIND.to_vec()));
-        assert_eq!(look(&looks, later(begun, 1_900), 100, SLOW, &[]), Some(BEHIND.to_vec()));
-        assert_eq!(look(&looks, later(begun, 2_001), 100, SLOW, &[]), None, "now and then everything is looked at");
-        assert!(look(&looks, later(begun, 2_002), 100, SLOW, &[]).is_some());
-    }
-
-    #[test]
-    fn what_became_available_behind_a_mark_is_looked_at_until_it_is_gone() {
-        let begun = Instant::now();
-        let looks = with_a_mark(begun);
-        looks.appeared(&["a"], &[RANK], &[7]);
-        let with_seven = vec![BEHIND[0], Stretch::At((RANK, 7)), BEHIND[1]];
-        // The test's looks are in the store's future, so that this one begins after it became available.
-        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[7]), Some(with_seven));
-        assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()));
-    }
-
-    /// What was claimed ahead comes back when a rule is set: to search for each would take longer than to look at everything.
-    #[test]
-    fn when_many_come_back_at_once_everything_is_looked_at() {
-        let begun = Instant::now();
-        let looks = with_a_mark(begun);
-        let turns: Vec<i64> = (1..=PLACES_MAX as i64 + 1).collect();
-        looks.appeared(&vec!["a"; turns.len()], &vec![RANK; turns.len()], &turns);
-        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[]), None);
-        assert_eq!(look(&looks, later(begun, 500), 100, SLOW, &[]), Some(BEHIND.to_vec()), "and they are gone then");
-    }
-
-    /// A job is freed while a look is under way that has not seen it.
-    #[test]
-    fn a_look_does_not_pass_over_what_became_available_meanwhile() {
-        let (looks, begun) = (Looks::default(), Instant::now());
-        look(&looks, begun, 100, SLOW, &[99, 100]);
-        let under_way = looks.begin(&["a"], later(begun, 300));
-        // As if it became available after that.
-        looks.state().handlers.get_mut("a").unwrap().appeared((RANK, 50), later(begun, 301));
-        under_way.end(100, SLOW, &[], &[10], 10, &[]);
-        let with_fifty = vec![BEHIND[0], Stretch::At((RANK, 50)), BEHIND[1]];
-        assert_eq!(look(&looks, later(begun, 400), 100, SLOW, &[50]), Some(with_fifty));
-    }
-
-    #[test]
-    fn a_look_that_took_all_it_wanted_knows_nothing_of_what_is_behind_it() {
-        let (looks, begun) = (Looks::default(), Instant::now());
-        let full: Vec<u64> = (1..=10).collect();
-        look(&looks, begun, 100, SLOW, &full);
-        look(&looks, later(begun, 300), 100, SLOW, &[11, 12]);
-        let stretches = look(&looks, later(begun, 400), 100, SLOW, &[]).unwrap();
-        assert_eq!(stretches[1], Stretch::Behind((RANK, 10), i64::MAX));
-    }
-
-    /// Another process brings something back behind the mark.
-    #[test]
-    fn what_nobody_told_of_is_found_by_a_look_at_everything_which_forgets_the_mark() {
-        let begun = Instant::now();
-        let looks = with_a_mark(begun);
-        let found: Vec<u64> = (11..=20).collect();
-        assert_eq!(look(&looks, later(begun, 2_001), 100, SLOW, &found), None);
-        let stretches = look(&looks, later(begun, 2_002), 100, SLOW, &[]).unwrap();
-        assert_eq!(stretches[1], Stretch::Behind((RANK, 20), i64::MAX), "there may be more of it");
-        looks.demand_full();
-        assert_eq!(look(&looks, later(begun, 2_003), 100, SLOW, &[]), None);
-    }
-
-    #[test]
-    fn a_handler_that_a_rule_holds_was_not_looked_at() {
-        let (looks, begun) = (Looks::default(), Instant::now());
-        look(&looks, begun, 100, SLOW, &[99, 100]);
-        looks.begin(&["a"], later(begun, 300)).end(100, SLOW, &[1], &[10], 10, &[]);
-        assert_eq!(look(&looks, later(begun, 301), 100, SLOW, &[]), Some(EVERYWHERE.to_vec()));
-    }
-
-    /// A number is seen before what it was drawn for has committed: that is looked for until it must have.
-    #[test]
-    fn there_is_news_until_all_have_ended_that_may_have_drawn_a_number() {
-        let (looks, now) = (Looks::default(), Instant::now());
-        let mut last = 0;
-        let mut is_news = |given, xmin, next| {
-            let heard = looks.heard(given, xmin, next, now);
-            let is_news = std::mem::replace(&mut last, heard.count) != heard.count;
-            assert_eq!(heard.is_fresh, is_news, "others hear of it, too");
-            is_news
-        };
-        assert!(is_news(1, 50, 51), "the first is");
-        assert!(is_news(1, 50, 51), "50 is under way");
-        assert!(is_news(1, 51, 51), "it has ended by now, and may have committed after the last look");
-        assert!(!is_news(1, 51, 60), "those that began later have drawn nothing");
-        assert!(is_news(2, 55, 60) && is_news(2, 59, 70) && is_news(2, 60, 70));
-        assert!(!is_news(2, 60, 80));
-        assert!(is_news(3, 80, 80), "who drew it has ended");
-        assert!(!is_news(3, 80, 80));
-        looks.heard(4, 80, 81, now);
-        let late = [999, 1_000].map(|millis| looks.heard(4, 80, 90, later(now, millis)).is_fresh);
-        assert_eq!(late, [true, false], "others are not told for as long as somebody keeps a transaction open");
-        assert!(looks.heard(4, 81, 90, later(now, 9_000)).is_fresh, "but when it has ended");
-    }
-
-    /// While looks are slow the last one may have been behind what somebody brought back.
-    #[test]
-    fn while_looks_are_slow_there_is_always_news() {
-        let (looks, begun) = (Looks::default(), Instant::now());
-        let hear = || looks.heard(1, 51, 51, begun);
-        hear();
-        assert_eq!(hear(), hear());
-        look(&looks, begun, 100, SLOW, &[99, 100]);
-        assert!(hear().count < hear().count);
-        assert!(!hear().is_fresh, "but none that others have to hear of");
-    }
-
-    #[test]
-    fn leases_that_were_not_there_are_not_looked_for_while_that_is_slow() {
-        let (looks, begun, at) = (Looks::default(), Instant::now(), Timestamp::UNIX_EPOCH);
-        looks.leases_looked_at(begun, at, 100, true, true);
-        assert_eq!(looks.leases_after(begun), None, "it was fast");
-        looks.leases_looked_at(begun, at, SLOW, true, true);
-        assert_eq!(looks.leases_after(later(begun, 10)), Some(at));
-        assert_eq!(looks.leases_after(later(begun, 2_001)), None, "now and then all are");
-        looks.leases_looked_at(later(begun, 20), at, 100, false, false);
-        assert_eq!(looks.leases_after(later(begun, 30)), None, "until what has passed is settled");
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@
 //! | What do new jobs look like to the functions that make them? | `columns.rs` |
 //! | The answer to a call was lost: what now? | `call.rs` |
 //! | How does a job come in? | `send.rs` |
+//! | How do many callers send jobs in one commit? | `together.rs` |
 //! | How does a worker get jobs, and keep them? | `claim.rs` |
 //! | From where on does a claim look for jobs? | `looks.rs` |
 //! | How does a worker write how an attempt ended? | `settle.rs` |
@@ -30,10 +31,13 @@ pub(super) mod sql;
 mod steer;
 pub(super) mod tasks;
 mod time;
+mod together;
 
 pub(super) use call::Call;
 pub(super) use looks::Looks;
 pub(super) use row::id_of;
+pub(super) use send::Sending;
+pub(super) use together::Together;
 
 use super::PostgresStore;
 use async_trait::async_trait;
@@ -50,7 +54,7 @@ impl Jobs for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         self.check_writable()?;
         send::check(&jobs)?;
-        self.send_jobs(&jobs).await
+        self.together.send(jobs).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {

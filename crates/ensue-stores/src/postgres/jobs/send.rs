@@ -3,13 +3,19 @@
 //! In one round trip and one commit (`sql/fn_jobs_enqueue.sql`). What was answered is kept for a while under the identity of
 //! the call: if the connection is lost it is sent again, and either done then or answered as it was.
 
-use super::super::PostgresStore;
+use super::super::bell::Bell;
+use super::super::partitions::Partitions;
+use super::super::schema::Sql;
+use super::super::server::Server;
+use super::super::types::Micros;
 use super::call::Call;
 use super::columns::NewJobs;
 use super::row::{id_of, state_of};
+use crate::clock::Clock;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Enqueued, NewJob};
 use ensue_core::{Invalid, StoreError};
+use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -21,15 +27,24 @@ pub(super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
     jobs.iter().try_for_each(NewJob::check).map_err(StoreError::from)
 }
 
-impl PostgresStore {
-    pub(super) async fn send_jobs(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+/// What it takes to send jobs.
+pub(in super::super) struct Sending {
+    pub server: Arc<Server>,
+    pub sql: Arc<Sql>,
+    pub clock: Option<Clock>,
+    pub partitions: Arc<Partitions>,
+    pub bell: Arc<Bell>,
+}
+
+impl Sending {
+    pub async fn send(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
-        let (mut call, now) = (Call::new("jobs were sent"), self.clock_time());
+        let (mut call, now) = (Call::new("jobs were sent"), self.clock.as_ref().map(|clock| Micros(clock())));
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
         params.push(&ring);
-        let rows = call.until_answered(self, &self.sql.jobs.enqueue, &params, None).await?;
+        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.enqueue, &params, None).await?;
         all_sent(&self.server.one(rows)?, jobs.len())
     }
 }

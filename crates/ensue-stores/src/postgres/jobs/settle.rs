@@ -206,7 +206,7 @@ impl PostgresStore {
         params.extend(events.params());
         params.push(&job_changes);
         params.extend(jobs.params());
-        let rows = call.until_answered(self, &self.sql.jobs.settle, &params, Some(4)).await?;
+        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.settle, &params, Some(4)).await?;
         self.server.one(rows)
     }
 
@@ -218,7 +218,7 @@ impl PostgresStore {
         let (id, lock) = (call.id, call.lock);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &lock, &number, &stamp, &fence];
         params.extend(&lines.params()[1..]);
-        let rows = call.until_answered(self, &self.sql.jobs.say, &params, None).await?;
+        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.say, &params, None).await?;
         Ok(self.server.one(rows)?.get(0))
     }
 }

@@ -104,7 +104,7 @@ impl JobsSql {
                 "SELECT e.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.jobs_enqueue($1, $2, $3, $4, $5, $6, $7, \
                  $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) e",
             ),
-            claim: sql(&function("jobs_claim", 15)),
+            claim: sql(include_str!("../sql/jobs_claim.sql")),
             enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_claim.sql")),
             renew: sql(&function("jobs_renew", 5)),
             settle: sql(&function("jobs_settle", 49)),

@@ -6,7 +6,7 @@ FROM (
             {bytes_of_e}
         ) OVER (ORDER BY e.seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
     FROM (
-        SELECT * FROM {schema}.events log
+        SELECT * FROM {schema}.stored_events log
         WHERE hashtextextended(log.object, 0) = hashtextextended($1, 0) AND log.object = $1
             AND log.seq < $2 AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
         ORDER BY log.seq DESC LIMIT $3

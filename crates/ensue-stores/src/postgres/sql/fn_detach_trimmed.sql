@@ -18,7 +18,7 @@ BEGIN
     END IF;
     -- Somebody may have done it by hand.
     IF NOT EXISTS (SELECT 1 FROM {schema}.partitions_gone() g WHERE g.from_seq = v_from) THEN
-        EXECUTE format('ALTER TABLE %I.events DETACH PARTITION %I.%I',
+        EXECUTE format('ALTER TABLE %I.stored_events DETACH PARTITION %I.%I',
             {schema_text}, {schema_text}, 'events_p' || v_from);
     END IF;
     UPDATE {schema}.partitions p SET detached = true WHERE p.from_seq = v_from;

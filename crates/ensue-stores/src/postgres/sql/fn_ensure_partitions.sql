@@ -35,10 +35,10 @@ BEGIN
     FOR v_gone IN SELECT g.* FROM {schema}.partitions_gone() g LOOP
         v_name := 'events_p' || v_gone.from_seq;
         IF NOT v_gone.is_there THEN
-            EXECUTE format('CREATE TABLE %I.%I (LIKE %I.events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE)',
+            EXECUTE format('CREATE TABLE %I.%I (LIKE %I.stored_events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE)',
                 {schema_text}, v_name, {schema_text});
         END IF;
-        EXECUTE format('ALTER TABLE %I.events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
+        EXECUTE format('ALTER TABLE %I.stored_events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
             {schema_text}, {schema_text}, v_name, v_gone.from_seq, v_gone.to_seq);
     END LOOP;
     SELECT t.o_seq INTO v_tail FROM {schema}.log_tail(0) t;
@@ -47,11 +47,11 @@ BEGIN
     WHILE v_from - 1 - v_tail < p_rows_ahead LOOP
         v_name := 'events_p' || v_from;
         EXECUTE format(
-            'CREATE TABLE %I.%I (LIKE %I.events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE, '
+            'CREATE TABLE %I.%I (LIKE %I.stored_events INCLUDING DEFAULTS INCLUDING INDEXES INCLUDING STORAGE, '
             'CONSTRAINT places CHECK (seq >= %s AND seq < %s))',
             {schema_text}, v_name, {schema_text}, v_from, v_from + p_rows);
         EXECUTE format(
-            'ALTER TABLE %I.events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
+            'ALTER TABLE %I.stored_events ATTACH PARTITION %I.%I FOR VALUES FROM (%s) TO (%s)',
             {schema_text}, {schema_text}, v_name, v_from, v_from + p_rows);
         EXECUTE format('ALTER TABLE %I.%I DROP CONSTRAINT places', {schema_text}, v_name);
         INSERT INTO {schema}.partitions (from_seq, to_seq) VALUES (v_from, v_from + p_rows);

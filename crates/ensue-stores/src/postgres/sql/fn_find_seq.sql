@@ -16,10 +16,10 @@ BEGIN
     END IF;
     v_after := {schema}.seq_before(p_from, p_hint);
     v_until := {schema}.seq_before(p_to, p_hint);
-    SELECT e.seq INTO v_seq FROM {schema}.events e
+    SELECT e.seq INTO v_seq FROM {schema}.stored_events e
     WHERE e.seq > v_after AND e.seq <= v_until AND e.id_part = p_part ORDER BY e.seq LIMIT 1;
     IF NOT FOUND THEN
-        SELECT e.seq INTO v_seq FROM {schema}.events e
+        SELECT e.seq INTO v_seq FROM {schema}.stored_events e
         WHERE e.seq > v_after AND e.seq <= {schema}.seq_before(p_to + interval '{id_lag}', p_hint) AND e.id_part = p_id
         ORDER BY e.seq LIMIT 1;
     END IF;

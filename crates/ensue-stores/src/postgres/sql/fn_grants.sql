@@ -65,7 +65,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.table_grants() RETURNS TABLE (table_name text, rights text, roles text[]) LANGUAGE sql IMMUTABLE
 AS $body$
     VALUES
-        ('log', 'SELECT', '{consume,operate}'::text[]),
+        ('events', 'SELECT', '{consume,operate}'::text[]),
         ('group_subscriptions', 'SELECT', '{consume,operate}'),
         ('config', 'SELECT, INSERT, UPDATE, DELETE', '{operate}')
 $body$;

@@ -24,13 +24,13 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         v_seqs := ARRAY(SELECT s FROM unnest(v_seqs) s WHERE s >= v_position);
         CONTINUE WHEN cardinality(v_seqs) <> (
-            SELECT count(*) FROM {schema}.events e
+            SELECT count(*) FROM {schema}.stored_events e
             WHERE e.seq = ANY (v_seqs) AND e.seq > (SELECT s.trimmed_to FROM {schema}.log_state s));
         INSERT INTO {schema}.parked (group_id, key, seq, prev, recorded_at, occurred_at, id_part, id, to_subscription,
             topic, object, payload, metadata)
         SELECT v_group, p_keys[n], e.seq, e.prev, e.recorded_at, e.occurred_at, e.id_part,
             {schema}.event_id(e.id_part, e.recorded_at), e.to_subscription, e.topic, e.object, e.payload, e.metadata
-        FROM {schema}.events e WHERE e.seq = ANY (v_seqs);
+        FROM {schema}.stored_events e WHERE e.seq = ANY (v_seqs);
         UPDATE {schema}.lanes l SET parked_to = p_to[n] WHERE l.group_id = v_group AND l.key = p_keys[n];
         v_parked := v_parked + 1;
     END LOOP;

@@ -13,7 +13,7 @@ BEGIN
             + octet_length(e.payload::text) + coalesce(octet_length(e.metadata::text), 2))
     INTO v_average
     FROM generate_series(v_trimmed_to + 1, v_last, (v_last - v_trimmed_to + 999) / 1000 + (v_last = v_trimmed_to)::int) s(seq)
-    CROSS JOIN LATERAL (SELECT * FROM {schema}.events found WHERE found.seq = s.seq LIMIT 1) e;
+    CROSS JOIN LATERAL (SELECT * FROM {schema}.stored_events found WHERE found.seq = s.seq LIMIT 1) e;
     RETURN round(coalesce(v_average, 0) * (v_last - v_trimmed_to));
 END
 $body$;

@@ -17,10 +17,10 @@ DECLARE
 BEGIN
     IF p_hint > 0 THEN
         SELECT e.seq, e.recorded_at INTO o_seq, o_recorded_at
-        FROM {schema}.events e WHERE e.seq >= p_hint ORDER BY e.seq DESC LIMIT 1;
+        FROM {schema}.stored_events e WHERE e.seq >= p_hint ORDER BY e.seq DESC LIMIT 1;
     END IF;
     IF o_seq IS NULL THEN
-        SELECT e.seq, e.recorded_at INTO o_seq, o_recorded_at FROM {schema}.events e ORDER BY e.seq DESC LIMIT 1;
+        SELECT e.seq, e.recorded_at INTO o_seq, o_recorded_at FROM {schema}.stored_events e ORDER BY e.seq DESC LIMIT 1;
     END IF;
     SELECT s.trimmed_to, s.trimmed_recorded_at INTO STRICT o_trimmed_to, v_trimmed_at FROM {schema}.log_state s;
     IF o_seq IS NULL OR o_seq < o_trimmed_to THEN

@@ -1,8 +1,9 @@
--- The log as it is published, to be read with SQL: `events` is how it is stored, with half an id and without what goes without saying.
-CREATE OR REPLACE VIEW {schema}.log AS
+-- The log as it is published, to be read with SQL: `stored_events` has half an id of each, and not what goes without saying. `id_part` is that half, which
+-- programs read that were started before the table had this name.
+CREATE OR REPLACE VIEW {schema}.events AS
 SELECT e.seq, e.prev, {schema}.event_id(e.id_part, e.recorded_at) AS id, e.topic, e.object, e.payload, coalesce(e.metadata, '{}') AS metadata,
-    coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription
-FROM {schema}.events e WHERE e.seq > (SELECT s.trimmed_to FROM {schema}.log_state s);
+    coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription, e.id_part
+FROM {schema}.stored_events e WHERE e.seq > (SELECT s.trimmed_to FROM {schema}.log_state s);
 
 -- What groups want, and whose conditions have failed on events for readers over SQL: how often, and on which last.
 CREATE OR REPLACE VIEW {schema}.group_subscriptions AS

@@ -109,12 +109,12 @@ BEGIN
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
                 lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
-                (SELECT e.seq FROM {schema}.events e
+                (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
                     AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
             FROM numbered n
         ), logged AS (
-            INSERT INTO {schema}.events
+            INSERT INTO {schema}.stored_events
                 (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
             SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
             FROM chained c ORDER BY c.seq
@@ -143,12 +143,12 @@ BEGIN
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
                 lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
-                (SELECT e.seq FROM {schema}.events e
+                (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
                     AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
             FROM numbered n WHERE n.is_logged
         ), logged AS (
-            INSERT INTO {schema}.events
+            INSERT INTO {schema}.stored_events
                 (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
             SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
             FROM chained c ORDER BY c.seq

@@ -55,7 +55,7 @@ BEGIN
         FROM (
             SELECT e.*, coalesce(sum({bytes_of_e}) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
             FROM (
-                SELECT * FROM {schema}.events log WHERE log.seq > o_at AND log.seq > v_trimmed_to ORDER BY log.seq LIMIT v_rows
+                SELECT * FROM {schema}.stored_events log WHERE log.seq > o_at AND log.seq > v_trimmed_to ORDER BY log.seq LIMIT v_rows
             ) e
         ) p WHERE p.size_before <= 4194304;
         -- What was trimmed before it could be read, or while this was reading.

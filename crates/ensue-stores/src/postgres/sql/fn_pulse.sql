@@ -25,7 +25,7 @@ DECLARE
 BEGIN
     SELECT t.o_seq, t.o_trimmed_to INTO o_last, v_trimmed_to FROM {schema}.log_tail(p_hint) t;
     SELECT e.id_part, e.recorded_at INTO o_id_part, o_recorded_at
-    FROM {schema}.events e WHERE e.seq = o_last AND e.seq > v_trimmed_to;
+    FROM {schema}.stored_events e WHERE e.seq = o_last AND e.seq > v_trimmed_to;
     SELECT w.not_before INTO o_next_due
     FROM {schema}.delayed w WHERE w.seq IS NULL ORDER BY w.not_before, w.accepted LIMIT 1;
     o_waiting := {schema}.outbox_waits();

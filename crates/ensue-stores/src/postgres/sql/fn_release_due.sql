@@ -51,12 +51,12 @@ BEGIN
     ), chained AS MATERIALIZED (
         SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
             lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),
-            (SELECT e.seq FROM {schema}.events e
+            (SELECT e.seq FROM {schema}.stored_events e
              WHERE hashtextextended(e.object, 0) = hashtextextended(d.object, 0) AND e.object = d.object
                 AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
         FROM due d
     ), logged AS (
-        INSERT INTO {schema}.events
+        INSERT INTO {schema}.stored_events
             (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
         SELECT c.place, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription,
             c.topic, c.object, c.payload, c.metadata

@@ -12,7 +12,7 @@ BEGIN
     SELECT t.o_trimmed_to, t.o_seq INTO v_low, v_high FROM {schema}.log_tail(p_hint) t;
     WHILE v_low < v_high LOOP
         v_middle := v_low + (v_high - v_low + 1) / 2;
-        SELECT e.recorded_at INTO v_recorded_at FROM {schema}.events e WHERE e.seq = v_middle;
+        SELECT e.recorded_at INTO v_recorded_at FROM {schema}.stored_events e WHERE e.seq = v_middle;
         -- Not found: it was trimmed meanwhile, so it is older than what is left.
         IF NOT FOUND OR v_recorded_at < p_time THEN
             v_low := v_middle;

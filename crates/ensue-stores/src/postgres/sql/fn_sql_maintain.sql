@@ -67,13 +67,13 @@ BEGIN
     events_trimmed := 0;
     PERFORM {schema}.need_read_committed('maintain');
     -- First: what follows may have something to say in the log.
-    v_attached := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.events'));
+    v_attached := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.stored_events'));
     BEGIN
         PERFORM {schema}.ensure_partitions(s.o_rows, s.o_ahead) FROM {schema}.partitions_set() s;
     EXCEPTION WHEN lock_not_available THEN
         again := true;
     END;
-    partitions_made := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.events')) - v_attached;
+    partitions_made := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.stored_events')) - v_attached;
     again := {schema}.subscriptions_expire(NULL, 1000) >= 1000 OR again;
     again := {schema}.purge_keys(NULL, 0, 1000) >= 1000 OR again;
     PERFORM {schema}.members_forget(clock_timestamp());

@@ -15,7 +15,7 @@ AS $body$
 BEGIN
     PERFORM {schema}.lock_log();
     RETURN QUERY
-    SELECT {schema}.event_id(e.id_part, e.recorded_at), e.seq, e.prev FROM {schema}.events e
+    SELECT {schema}.event_id(e.id_part, e.recorded_at), e.seq, e.prev FROM {schema}.stored_events e
     WHERE e.seq > p_after AND e.id_part = ANY (p_id_parts)
     UNION ALL
     SELECT d.id, NULL::bigint, NULL::bigint FROM {schema}.delayed d

@@ -13,7 +13,7 @@ BEGIN
     v_trimmed_to := least(p_keep_from - 1, o_first - 1 + p_limit, o_last);
     IF v_trimmed_to >= o_first THEN
         UPDATE {schema}.log_state s SET trimmed_to = v_trimmed_to, trimmed_recorded_at = e.recorded_at
-        FROM {schema}.events e WHERE e.seq = v_trimmed_to;
+        FROM {schema}.stored_events e WHERE e.seq = v_trimmed_to;
         DELETE FROM {schema}.delayed d WHERE d.seq <= v_trimmed_to;
         o_first := v_trimmed_to + 1;
     END IF;

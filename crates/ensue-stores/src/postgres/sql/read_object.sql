@@ -8,7 +8,7 @@ FROM (
         lead(true, 1, false) OVER (ORDER BY e.seq) AS more_follow
     FROM (
         SELECT * FROM (
-            SELECT * FROM {schema}.events log
+            SELECT * FROM {schema}.stored_events log
             WHERE hashtextextended(log.object, 0) = hashtextextended($7, 0) AND log.object = $7
                 AND log.seq > $1 AND log.seq <= $2 AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
             ORDER BY log.seq LIMIT $6

@@ -12,7 +12,7 @@ FROM (
         ) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before,
         lead(true, 1, false) OVER (ORDER BY e.seq) AS more_follow
     FROM (
-        SELECT * FROM {schema}.events log
+        SELECT * FROM {schema}.stored_events log
         WHERE log.seq > $1 AND log.seq <= $2 AND log.seq > (SELECT s.trimmed_to FROM {schema}.log_state s)
             AND ($4::text IS NULL OR log.topic = $4 OR starts_with(log.topic, $4 || '.'))
         ORDER BY log.seq LIMIT $3

@@ -85,7 +85,7 @@ impl Log {
     /// Puts events into the log, as rows: `select` answers seq, topic and payload.
     pub async fn put(&self, select: &str) {
         self.run(&format!(
-            "INSERT INTO LOG.events (seq, topic, payload, recorded_at, id_part) \
+            "INSERT INTO LOG.stored_events (seq, topic, payload, recorded_at, id_part) \
              SELECT x.*, clock_timestamp(), overlay(gen_random_uuid()::text PLACING '0' FROM 15 FOR 1)::uuid FROM ({select}) x"
         ))
         .await;
