@@ -16,7 +16,7 @@
 
 use crate::marks::Marks;
 use crate::own::Own;
-use crate::pages::Pages;
+use crate::pages::{HELD_BYTES_MAX, Pages};
 use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
 use ensue_core::{Event, EventId, Filter, Seq, StoreError};
@@ -109,7 +109,11 @@ pub(crate) struct Listening {
 /// What a look at the log finds.
 enum Look {
     Nothing,
-    More(Chunk),
+    /// With what was there when it was read, if it is all of it.
+    More {
+        chunk: Chunk,
+        is_all: bool,
+    },
     /// It is what it was up to here, and not beyond.
     WentBack(Seq),
 }
@@ -203,7 +207,7 @@ impl Tail {
             let own = self.own.after(position.at, position.session);
             let own_given = own.is_some();
             let look = match own {
-                Some(events) => Ok(Look::More(self.chunk_of_own(position.at, events))),
+                Some(events) => Ok(Look::More { chunk: self.chunk_of_own(position.at, events), is_all: false }),
                 None if !look_anyway && position.at >= rung_to && position.session == self.store.session() => {
                     Ok(Look::Nothing)
                 }
@@ -216,7 +220,9 @@ impl Tail {
                 look_at_latest = told.map(|heard| heard.at + HEARD_FOR).max(Some(Instant::now() + POLL_INTERVAL));
             }
             match look {
-                Ok(Look::More(chunk)) => {
+                Ok(Look::More { chunk, is_all }) => {
+                    // What came after it was read is rung for, and heard of.
+                    look_anyway &= !is_all;
                     chunk.events.iter().for_each(|event| position.marks.push(event));
                     position.at = chunk.next;
                     self.read_to.store(position.at, Ordering::SeqCst);
@@ -270,7 +276,8 @@ impl Tail {
         let at = *at;
         // Before the look: what is appended in this session from now on comes after what it finds.
         let session_now = self.store.session();
-        let read = Read { after: at.saturating_sub(1), limit: pages.limit() + 1, filter: Filter::default() };
+        let limit = pages.limit();
+        let read = Read { after: at.saturating_sub(1), limit: limit + 1, filter: Filter::default() };
         let mut page = self.store.read(read).await?;
         let is_known = |event: &Event| event.seq == at && marks.agree_with(event);
         // What retention took cannot be compared.
@@ -282,11 +289,12 @@ impl Tail {
         if page.next <= at {
             return Ok(Look::Nothing);
         }
+        let is_all = page.events.len() <= limit && page.events.iter().map(Event::bytes).sum::<usize>() < HELD_BYTES_MAX;
         page.events.retain(|event| event.seq > at);
         // What was forgotten before it could be read is not claimed: streams find out for themselves.
         let after = at.max(page.first - 1);
         let (events, next) = pages.take(page);
-        Ok(Look::More(Chunk { setbacks: self.setbacks.borrow().count, after, events, next }))
+        Ok(Look::More { chunk: Chunk { setbacks: self.setbacks.borrow().count, after, events, next }, is_all })
     }
 }
 

@@ -45,7 +45,11 @@ async fn what_comes_while_a_commit_is_under_way_goes_with_the_next_and_each_is_a
     }
     assert_are(&store, &alone.await.unwrap().unwrap(), 1_000).await;
     assert_eq!(log.number("SELECT count(*) FROM LOG.jobs").await, 122);
-    assert_eq!(log.number("SELECT count(*) FROM LOG.job_calls").await, 3, "the first, the others, and what has an object");
+    assert_eq!(
+        log.number("SELECT count(*) FROM LOG.job_calls").await,
+        3,
+        "the first, the others, and what has an object"
+    );
 }
 
 /// H37.

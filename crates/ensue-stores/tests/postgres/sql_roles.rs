@@ -79,8 +79,10 @@ async fn a_login_that_may_consume_reads_and_commits_and_does_nothing_else() {
     let commit = format!("SELECT {}.set_group_cursor($1, $2, true, $3)", log.schema);
     let done: i64 = consumer.query_one(&commit, &[&"g", &read[4].next_cursor, &read[4].lease]).await.unwrap().get(0);
     assert_eq!(done, 5);
-    let seen =
-        consumer.query(&format!("SELECT id, payload::text FROM {}.events WHERE seq = 3", log.schema), &[]).await.unwrap();
+    let seen = consumer
+        .query(&format!("SELECT id, payload::text FROM {}.events WHERE seq = 3", log.schema), &[])
+        .await
+        .unwrap();
     assert_eq!(seen.len(), 1);
 
     let tables = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'LOG'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition";

@@ -42,6 +42,13 @@ impl Over {
         Self { job, how: How::GivenBack }
     }
 
+    /// May another job become available with it, or this one again? Not if it has just succeeded.
+    pub fn frees(&self) -> bool {
+        let is_plain =
+            |how: &How| matches!(how, How::Ended { ended: Ended::Done, settlement, .. } if settlement.jobs.is_empty());
+        self.job.object.is_some() || !is_plain(&self.how)
+    }
+
     /// What is to be written of it at this time by the store's clock.
     pub fn change(self, now: Timestamp) -> Option<JobChange> {
         let Self { job, how } = self;

@@ -41,8 +41,26 @@ const UNWRITTEN_MAX: usize = 2 * JOBS_MAX;
 const QUEUED_MAX: Duration = Duration::from_millis(100);
 /// How long nothing is claimed after something had to be given back.
 const CALM: Duration = Duration::from_millis(100);
+/// The least time from one claim to the next, and from one settlement to the next, where little was claimed or is to be written: of a thousand jobs a second some
+/// share a commit then. What comes to an idle process is not put off.
+const PACE: Duration = Duration::from_millis(3);
+/// From how many ends on a settlement is not put off.
+const MANY: usize = 32;
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Comes back at this time, if there is one.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When the next may be sent after the last, if that is not now.
+fn paced(last: Option<Instant>) -> Option<Instant> {
+    last.map(|last| last + PACE).filter(|next| Instant::now() < *next)
+}
 
 fn held_of(job: &Job) -> Held {
     Held { id: job.id, fence: job.fence }
@@ -91,6 +109,8 @@ pub(crate) struct Pool {
     finished: Vec<Over>,
     /// What is to be written of them.
     to_write: VecDeque<JobChange>,
+    /// Does something become available with it: because a lane turns, or a job is given back or has sent others?
+    frees: bool,
     /// What is being written of them; meanwhile others are claimed and run.
     settling: Option<Settling>,
     /// What is being claimed; meanwhile what is queued runs.
@@ -100,6 +120,11 @@ pub(crate) struct Pool {
     /// When something of what is queued was started last.
     started_at: Instant,
     maybe_more: bool,
+    /// May the last claim have left something that it had no room for?
+    maybe_left: bool,
+    /// When the last claim and the last settlement were sent.
+    claimed_at: Option<Instant>,
+    settled_at: Option<Instant>,
     /// Nothing is claimed before this.
     calm_until: Instant,
     ran: u64,
@@ -125,11 +150,15 @@ impl Pool {
             at_work: HashMap::new(),
             finished: Vec::new(),
             to_write: VecDeque::new(),
+            frees: false,
             settling: None,
             claiming: None,
             ahead: HashMap::new(),
             started_at: Instant::now(),
             maybe_more: true,
+            maybe_left: true,
+            claimed_at: None,
+            settled_at: None,
             calm_until: Instant::now(),
             ran: 0,
             changes,
@@ -167,7 +196,7 @@ impl Pool {
             let may_claim = !stopping && !is_offered;
             self.begin_claiming(may_claim);
             self.start_queued().await;
-            self.begin_settling().await?;
+            self.begin_settling(stopping).await?;
             self.begin_claiming(may_claim);
             let is_waited_for = is_offered || self.claiming.is_some();
             let has_nothing = self.running.is_empty() && self.is_written() && !is_waited_for;
@@ -176,7 +205,7 @@ impl Pool {
             }
             let idle = has_nothing && self.queue.is_empty() && !self.maybe_more;
             self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
-            let bus = self.bus.clone();
+            let (bus, put_off) = (self.bus.clone(), self.put_off_until());
             if idle && !stopping && !alone {
                 self.offer();
             }
@@ -191,6 +220,7 @@ impl Pool {
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
                 () = tokio::time::sleep_until(self.calm_until), if !self.is_calm() => {}
+                () = sleep_until(put_off) => {}
                 () = tokio::time::sleep_until(self.started_at + QUEUED_MAX), if !self.queue.is_empty() => self.give_back_late(),
                 () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
             }
@@ -198,6 +228,13 @@ impl Pool {
                 self.take_ended(ended);
             }
         }
+    }
+
+    /// When to claim or to settle what is put off now, if something is.
+    fn put_off_until(&self) -> Option<Instant> {
+        let claim = paced(self.claimed_at).filter(|_| self.maybe_more && self.claiming.is_none());
+        let settle = paced(self.settled_at).filter(|_| !self.to_write.is_empty() && self.settling.is_none());
+        claim.into_iter().chain(settle).min()
     }
 
     /// Says what it would claim, for whoever sends a job.
@@ -220,7 +257,10 @@ impl Pool {
         let (handed, is_taken) = self.bus.inner().jobs.offers.withdraw();
         for (jobs, sent) in handed {
             // With as many as it has workers there may be more.
-            self.maybe_more |= jobs.len() >= self.bus.inner().jobs.workers();
+            let workers = self.bus.inner().jobs.workers();
+            self.maybe_more |= jobs.len() >= workers;
+            let of = |handler: &GroupName| jobs.iter().filter(|job| job.handler == *handler).count();
+            self.maybe_left |= jobs.iter().any(|job| of(&job.handler) >= self.most_of(&job.handler, workers));
             self.take_claimed(jobs, sent);
         }
         is_taken
@@ -343,7 +383,7 @@ impl Pool {
     fn forget(&mut self, held: Held, handler: &GroupName) {
         self.bus.inner().jobs.running.remove(held);
         // There is room for another, whether or not something is to be written.
-        self.maybe_more = true;
+        self.maybe_more |= self.maybe_left;
         if let Some(busy) = self.busy.get_mut(handler) {
             *busy = busy.saturating_sub(1);
         }

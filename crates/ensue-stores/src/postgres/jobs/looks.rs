@@ -91,7 +91,8 @@ impl Mark {
         let have_ended = |found: &&Found| seen.is_some_and(|seen| found.drawn_below <= seen.ended_below);
         let is_old = |found: &&Found| found.began + AGREE_AFTER <= began;
         let certain = self.found.iter().filter(have_ended).map(|found| found.up_to).max();
-        let agreed = self.found.iter().filter(|found| have_ended(found) || is_old(found)).max_by_key(|found| found.up_to);
+        let agreed =
+            self.found.iter().filter(|found| have_ended(found) || is_old(found)).max_by_key(|found| found.up_to);
         let (turn, drawn_below) = agreed.map_or((self.gone, 0), |found| (found.up_to.min(up_to), found.drawn_below));
         let is_guessed = turn > self.gone.max(certain.unwrap_or(i64::MIN));
         self.gone = self.gone.max(turn);

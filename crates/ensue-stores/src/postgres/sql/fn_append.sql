@@ -41,17 +41,21 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_count bigint := cardinality(p_id_parts);
+    v_more boolean;
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
     -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
     IF {schema}.outbox_waits() THEN
-        IF (SELECT m.o_more FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m) THEN
+        SELECT m.o_more, m.o_tail, m.o_recorded_at, m.o_trimmed_to INTO v_more, o_tail, o_recorded_at, o_trimmed_to
+        FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m;
+        IF v_more THEN
             RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = '{backlog}', HINT = 'Call poll_for_events() until it answers 0.';
         END IF;
+    ELSE
+        SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
+        INTO o_tail, o_recorded_at, o_trimmed_to
+        FROM {schema}.log_tail(p_hint) t;
     END IF;
-    SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
-    INTO o_tail, o_recorded_at, o_trimmed_to
-    FROM {schema}.log_tail(p_hint) t;
     IF p_hint > o_tail THEN
         -- The log ends before the place where the caller saw it end: it is another log, and what the caller remembers is
         -- not of this one.

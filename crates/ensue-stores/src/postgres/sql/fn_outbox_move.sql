@@ -34,7 +34,8 @@ $body$;
 -- Whoever sets it to something else fools this session alone: others move what it leaves.
 --
 -- No more than p_limit events and p_bytes_max bytes at once, but always one row; o_more says that some are left. o_count is how many were taken from the outbox,
--- also those that wait for their time now and those whose key is known: 0 if nothing was there.
+-- also those that wait for their time now and those whose key is known: 0 if nothing was there. o_tail is where the log ends then, and what comes next is recorded
+-- no earlier than o_recorded_at.
 --
 -- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; a row of many events
 -- (outbox_batches_tables.sql) has neither, and is opened there. Else it is looked up what is known of each; rows of many events wait for the next turn then.
@@ -47,7 +48,8 @@ $body$;
 -- An id tells when it was made, and `find_seq` looks near that time: where the log recorded it much later, the way from id to seq is kept,
 -- as for delayed events.
 CREATE OR REPLACE FUNCTION {schema}.outbox_move(
-    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_more boolean
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_more boolean,
+    OUT o_tail bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -58,20 +60,18 @@ DECLARE
     v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
     v_seen pg_snapshot := pg_current_snapshot();
-    v_tail bigint;
-    v_recorded_at timestamptz;
-    v_trimmed_to bigint;
+    v_logged bigint;
     v_places tid[];
     v_are_plain boolean;
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
-    INTO v_tail, v_recorded_at, v_trimmed_to
+    INTO o_tail, o_recorded_at, o_trimmed_to
     FROM {schema}.log_tail(p_hint) t;
     -- Ids from these times are found without help.
-    v_ids_from := {schema}.first_id_after(v_recorded_at - interval '{id_lag}');
-    v_ids_to := {schema}.first_id_after(v_recorded_at);
+    v_ids_from := {schema}.first_id_after(o_recorded_at - interval '{id_lag}');
+    v_ids_to := {schema}.first_id_after(o_recorded_at);
 
     SELECT array_agg(f.place) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false)
     INTO v_places, v_are_plain, o_more
@@ -105,24 +105,24 @@ BEGIN
                 e.value ->> 'topic', e.value ->> 'object', coalesce(e.value -> 'payload', '{}'), nullif(nullif(e.value -> 'metadata', 'null'), '{}')
             FROM taken t CROSS JOIN LATERAL jsonb_array_elements(t.events) WITH ORDINALITY e(value, nth) WHERE t.events IS NOT NULL
         ), numbered AS (
-            SELECT o.*, v_tail + row_number() OVER (ORDER BY o.number, o.nth) AS seq FROM opened o
+            SELECT o.*, o_tail + row_number() OVER (ORDER BY o.number, o.nth) AS seq FROM opened o
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
                 lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
                 (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
-                    AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
+                    AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
             FROM numbered n
         ), logged AS (
             INSERT INTO {schema}.stored_events
                 (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
-            SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
+            SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
             FROM chained c ORDER BY c.seq
         ), found_by_id AS (
             INSERT INTO {schema}.delayed (seq, not_before, occurred_at, id)
-            SELECT c.seq, v_recorded_at, c.occurred_at, c.id FROM chained c WHERE c.id < v_ids_from OR c.id >= v_ids_to
+            SELECT c.seq, o_recorded_at, c.occurred_at, c.id FROM chained c WHERE c.id < v_ids_from OR c.id >= v_ids_to
         )
-        SELECT count(*) INTO o_count FROM chained c;
+        SELECT count(*), count(*) INTO o_count, v_logged FROM chained c;
     ELSE
         WITH taken AS (
             DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
@@ -130,27 +130,27 @@ BEGIN
             SELECT t.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = t.fingerprint AS is_same
             FROM taken t LEFT JOIN LATERAL (
                 SELECT known.* FROM {schema}.keys known
-                WHERE known.key = t.key AND known.recorded_at > v_recorded_at - interval '{key_window}' LIMIT 1
+                WHERE known.key = t.key AND known.recorded_at > o_recorded_at - interval '{key_window}' LIMIT 1
             ) k ON true
         ), sorted AS (
             SELECT l.*, NOT coalesce(l.is_same, false) AS is_new,
-                NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= v_recorded_at) AS is_logged
+                NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= o_recorded_at) AS is_logged
             FROM looked_up l
         ), numbered AS MATERIALIZED (
             SELECT s.*, CASE WHEN s.is_logged THEN
-                v_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
+                o_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
             FROM sorted s
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
                 lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
                 (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
-                    AND e.seq > v_trimmed_to AND e.seq <= v_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
+                    AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
             FROM numbered n WHERE n.is_logged
         ), logged AS (
             INSERT INTO {schema}.stored_events
                 (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
-            SELECT c.seq, c.prev, v_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
+            SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
             FROM chained c ORDER BY c.seq
         ), delayed AS (
             INSERT INTO {schema}.delayed
@@ -160,20 +160,21 @@ BEGIN
             FROM numbered n WHERE n.is_new AND NOT n.is_logged ORDER BY n.number
         ), found_by_id AS (
             INSERT INTO {schema}.delayed (seq, not_before, occurred_at, id)
-            SELECT coalesce(n.seq, n.known_at), v_recorded_at, n.occurred_at, n.id
+            SELECT coalesce(n.seq, n.known_at), o_recorded_at, n.occurred_at, n.id
             FROM numbered n
             WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
                 n.id < v_ids_from OR n.id >= v_ids_to)
         ), keyed AS (
             INSERT INTO {schema}.keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
-            SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, v_recorded_at
+            SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, o_recorded_at
             FROM numbered n LEFT JOIN chained c ON c.number = n.number
             WHERE n.key IS NOT NULL AND NOT n.is_known
             ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
                 seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
         )
-        SELECT count(*) INTO o_count FROM numbered n;
+        SELECT count(*), count(n.seq) INTO o_count, v_logged FROM numbered n;
     END IF;
+    o_tail := o_tail + v_logged;
     IF NOT o_more THEN
         PERFORM set_config('{drained}', v_seen::text, false);
     END IF;
@@ -191,8 +192,9 @@ BEGIN
     o_more := false;
     IF {schema}.outbox_waits() THEN
         PERFORM {schema}.lock_log();
-        SELECT m.o_count, m.o_more INTO o_count, o_more FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
+        SELECT m.o_count, m.o_more, m.o_tail INTO o_count, o_more, o_last FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
+    ELSE
+        SELECT t.o_seq INTO o_last FROM {schema}.log_tail(p_hint) t;
     END IF;
-    SELECT t.o_seq INTO o_last FROM {schema}.log_tail(p_hint) t;
 END
 $body$;

@@ -31,10 +31,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM {schema}.lock_log();
-    SELECT m.o_count, m.o_more INTO v_moved, o_more FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
-    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
-    INTO v_tail, v_recorded_at, v_trimmed_to
-    FROM {schema}.log_tail(p_hint) t;
+    SELECT m.o_count, m.o_more, m.o_tail, m.o_recorded_at, m.o_trimmed_to INTO v_moved, o_more, v_tail, v_recorded_at, v_trimmed_to
+    FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
 
     WITH due AS (
         SELECT s.*, v_tail + s.nth AS place

@@ -3,7 +3,7 @@
 //! One claim at a time is on its way, in a task of its own. What has happened meanwhile is not forgotten: `maybe_more` is put out when the claim is sent, and
 //! whatever comes after that lights it again.
 
-use super::{AHEAD_MAX, CALM, Pool, UNWRITTEN_MAX};
+use super::{AHEAD_MAX, CALM, Pool, UNWRITTEN_MAX, paced};
 use ensue_core::jobs::Job;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
 use ensue_core::{GroupName, StoreError};
@@ -14,8 +14,9 @@ use tokio::time::Instant;
 pub(super) struct Claiming {
     sent: Instant,
     limit: usize,
-    /// Was every handler asked for?
-    is_all: bool,
+    asked: Vec<(GroupName, usize)>,
+    /// Are there handlers that could run more, and were not asked for?
+    has_others: bool,
     answer: JoinHandle<Result<Vec<Job>, StoreError>>,
 }
 
@@ -40,12 +41,17 @@ impl Pool {
         if !may_claim || !self.maybe_more || self.claiming.is_some() {
             return;
         }
-        if !self.is_calm() || self.unwritten() >= UNWRITTEN_MAX {
+        let is_put_off = !self.maybe_left && paced(self.claimed_at).is_some();
+        if is_put_off || !self.is_calm() || self.unwritten() >= UNWRITTEN_MAX {
             return;
         }
         let workers = self.bus.inner().jobs.workers();
         let limit = self.claim_limit(workers);
-        let asked: Vec<(GroupName, usize)> = self.free_handlers(workers).take(CLAIM_HANDLERS_MAX).collect();
+        let mut free = self.free_handlers(workers);
+        let asked: Vec<(GroupName, usize)> = free.by_ref().take(CLAIM_HANDLERS_MAX).collect();
+        let has_others = free.next().is_some();
+        drop(free);
+        self.maybe_left = true;
         if limit == 0 || asked.is_empty() || self.running.len() >= workers {
             self.maybe_more = false;
             return;
@@ -54,12 +60,12 @@ impl Pool {
             self.calm_until = Instant::now() + CALM;
             return;
         }
-        let is_all = asked.len() == self.keys.len();
         self.keys.rotate_left(asked.len().min(self.keys.len()));
         self.maybe_more = false;
-        let (bus, claim, sent) = (self.bus.clone(), self.claim_of(asked, limit), Instant::now());
+        self.claimed_at = Some(Instant::now());
+        let (bus, claim, sent) = (self.bus.clone(), self.claim_of(asked.clone(), limit), Instant::now());
         let answer = tokio::spawn(async move { bus.store().claim(claim).await });
-        self.claiming = Some(Claiming { sent, limit, is_all, answer });
+        self.claiming = Some(Claiming { sent, limit, asked, has_others, answer });
     }
 
     /// How many are claimed at once: as many as there are workers free, and half of what is claimed ahead, so that the other half is there to run meanwhile.
@@ -72,10 +78,15 @@ impl Pool {
     }
 
     pub(super) fn take_answer(&mut self, answer: Result<Vec<Job>, StoreError>) -> Result<(), StoreError> {
-        let Some(Claiming { sent, limit, is_all, .. }) = self.claiming.take() else { return Ok(()) };
+        let Some(Claiming { sent, limit, asked, has_others, .. }) = self.claiming.take() else { return Ok(()) };
         let jobs = answer?;
         // With fewer than were asked for there is nothing left, unless some handlers were not asked.
-        self.maybe_more |= jobs.len() >= limit || !is_all;
+        self.maybe_more |= jobs.len() >= limit || has_others;
+        // Of a handler that is busy, or gave as many as it could take, there may be more when one of its jobs has ended.
+        let is_used_up = |(handler, most): &(GroupName, usize)| {
+            jobs.len() >= *most && jobs.iter().filter(|job| job.handler == *handler).count() >= *most
+        };
+        self.maybe_left = self.maybe_more || asked.len() < self.keys.len() || asked.iter().any(is_used_up);
         self.take_claimed(jobs, sent);
         Ok(())
     }

@@ -2,16 +2,19 @@
 //!
 //! All that ended while something was being written goes with the next commit; meanwhile others are claimed and run.
 
-use super::Pool;
+use super::{MANY, Pool, paced};
 use ensue_core::StoreError;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{JobChange, JobEnd, JobSettled};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Ends on their way to the store.
 pub(super) struct Settling {
     /// Kept until the answer is there: what could not be written is written again, under its fence.
     changes: Vec<JobChange>,
+    /// May something have become available with it?
+    frees: bool,
     answer: JoinHandle<Result<Vec<JobSettled>, StoreError>>,
 }
 
@@ -36,28 +39,37 @@ impl Pool {
         self.finished.len() + self.to_write.len() + self.settling.as_ref().map_or(0, |settling| settling.changes.len())
     }
 
-    /// Begins to write what has ended, in one commit, unless something is being written already.
-    pub(super) async fn begin_settling(&mut self) -> Result<(), StoreError> {
+    /// Begins to write what has ended, in one commit, unless something is being written already, or little is to be written and nobody waits for it.
+    pub(super) async fn begin_settling(&mut self, stopping: bool) -> Result<(), StoreError> {
         if !self.finished.is_empty() {
             let now = self.deliveries.now().await?;
-            self.to_write.extend(self.finished.drain(..).filter_map(|over| over.change(now)));
+            for over in self.finished.drain(..) {
+                self.frees |= over.frees();
+                self.to_write.extend(over.change(now));
+            }
         }
-        if self.settling.is_none() && !self.to_write.is_empty() {
+        let may_be_put_off = !self.frees && !stopping && self.to_write.len() < MANY;
+        let is_put_off = may_be_put_off && paced(self.settled_at).is_some();
+        if self.settling.is_none() && !self.to_write.is_empty() && !is_put_off {
+            self.settled_at = Some(Instant::now());
             let count = self.to_write.len().min(JOBS_MAX);
             let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
             let (bus, sent) = (self.bus.clone(), changes.clone());
             // A task of its own: it goes on while others are claimed.
             let answer = tokio::spawn(async move { bus.settle_jobs(sent).await });
-            self.settling = Some(Settling { changes, answer });
+            // What is not in it goes with the next.
+            let frees = if self.to_write.is_empty() { std::mem::take(&mut self.frees) } else { self.frees };
+            self.settling = Some(Settling { changes, frees, answer });
         }
         Ok(())
     }
 
     pub(super) fn settled(&mut self, answers: Result<Vec<JobSettled>, StoreError>) -> Result<(), StoreError> {
-        let Some(Settling { changes, .. }) = self.settling.take() else { return Ok(()) };
+        let Some(Settling { changes, frees, .. }) = self.settling.take() else { return Ok(()) };
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
+                self.frees |= frees;
                 changes.into_iter().rev().for_each(|change| self.to_write.push_front(change));
                 return Err(error);
             }
@@ -69,8 +81,7 @@ impl Pool {
                 self.to_write.push_back(JobChange::new(change.held, JobEnd::Dead { error }));
             }
         }
-        // A lane may have turned.
-        self.maybe_more = true;
+        self.maybe_more |= frees;
         Ok(())
     }
 }

@@ -271,7 +271,11 @@ fn of_many_pulses_one_looks_at_leases_now_and_then() {
     let next = later(begun, 600);
     assert_eq!(looks.pulse_leases_after(next), Some(seconds(-2)), "behind where none had passed");
     looks.pulsed(next, Some(seconds(-2)), seconds(3), Some(seconds(2)));
-    assert_eq!(looks.pulse_leases_after(later(begun, 1_200)), None, "one has passed, and is told of until it is settled");
+    assert_eq!(
+        looks.pulse_leases_after(later(begun, 1_200)),
+        None,
+        "one has passed, and is told of until it is settled"
+    );
     looks.pulsed(later(begun, 1_200), None, seconds(4), None);
     assert_eq!(looks.pulse_leases_after(later(begun, 11_000)), Some(seconds(2)));
     assert_eq!(looks.pulse_leases_after(later(begun, 11_300)), None, "now and then at all of them");
