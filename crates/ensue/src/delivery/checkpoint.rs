@@ -13,10 +13,18 @@ use tokio::time::Instant;
 
 /// How often cursors are written.
 pub(super) const CHECKPOINT_EVERY: Duration = Duration::from_millis(200);
+/// How often they are written at least, where writing them takes long: no more than a twentieth of the time is spent on it. Under a held snapshot it takes longer each time.
+const CHECKPOINT_SLOWLY: Duration = Duration::from_secs(2);
+const CHECKPOINT_SHARE: u32 = 20;
 /// How often they are written where nothing matched.
 pub(super) const CHECKPOINT_LAZILY: Duration = Duration::from_secs(10);
 /// How long to wait before something is written again that could not be.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// How often cursors are written after that took so long.
+fn checkpoint_every(took: Duration) -> Duration {
+    (took * CHECKPOINT_SHARE).clamp(CHECKPOINT_EVERY, CHECKPOINT_SLOWLY)
+}
 
 impl Life<'_> {
     pub fn flush_if_due(&mut self) {
@@ -25,7 +33,7 @@ impl Life<'_> {
         }
         let since = self.checkpointed.elapsed();
         let due = self.pending.urgent
-            || (since >= CHECKPOINT_EVERY && (self.moved || !self.pending.is_empty()))
+            || (since >= self.checkpoint_every && (self.moved || !self.pending.is_empty()))
             || (since >= CHECKPOINT_LAZILY && self.window.cursor() > self.written);
         if !due {
             return;
@@ -58,6 +66,7 @@ impl Life<'_> {
     /// What was handed over is written, or not.
     pub async fn flushed(&mut self, settled: SettledAll) -> Result<Option<End>, StoreError> {
         let Some((flush, _)) = self.flushing.take() else { return Ok(None) };
+        self.checkpoint_every = checkpoint_every(self.checkpointed.elapsed());
         let settled = match settled {
             Ok(settled) => settled,
             // Whether it is stored is not known, and what the store remembers will tell.
@@ -120,5 +129,17 @@ impl Life<'_> {
                 self.lanes.ready(&key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_to_write_is_written_less_often_within_bounds() {
+        let millis = |count| Duration::from_millis(count);
+        let every = [1, 10, 50, 1_000].map(|took| checkpoint_every(millis(took)));
+        assert_eq!(every, [millis(200), millis(200), millis(1_000), millis(2_000)]);
     }
 }

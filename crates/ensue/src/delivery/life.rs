@@ -4,6 +4,7 @@
 //! these can go on. It ends when the worker is to stop, or has to begin again with what the store remembers.
 
 use super::attempt::Finished;
+use super::checkpoint::CHECKPOINT_EVERY;
 use super::fetch::Fetched;
 use super::lanes::Lanes;
 use super::member::View;
@@ -19,6 +20,7 @@ use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -104,6 +106,8 @@ pub(super) struct Life<'w> {
     pub suspects: Suspects,
     pub cancel: watch::Sender<bool>,
     pub checkpointed: Instant,
+    /// How often it is done.
+    pub checkpoint_every: Duration,
     pub slow_looked: Instant,
     /// The time by the store's clock, as it was last looked at.
     pub now: Timestamp,
@@ -154,6 +158,7 @@ impl<'w> Life<'w> {
             slots,
             cancel: watch::Sender::new(false),
             checkpointed: Instant::now(),
+            checkpoint_every: CHECKPOINT_EVERY,
             slow_looked: Instant::now(),
             now: worker.membership.now().await?,
             ending: None,

@@ -2,7 +2,7 @@
 //!
 //! Lanes that are due, attempts that take long, children that have waited long enough, slots that should be this worker's.
 
-use super::checkpoint::{CHECKPOINT_EVERY, CHECKPOINT_LAZILY};
+use super::checkpoint::CHECKPOINT_LAZILY;
 use super::lanes::Busy;
 use super::life::{Ending, Life};
 use ensue_core::StoreError;
@@ -25,7 +25,7 @@ impl Life<'_> {
     pub fn sleep_until(&self) -> Instant {
         let now = Instant::now();
         let lazily = self.checkpointed + CHECKPOINT_LAZILY;
-        let checkpoint = self.checkpointed + CHECKPOINT_EVERY;
+        let checkpoint = self.checkpointed + self.checkpoint_every;
         let is_moving = self.flushing.is_none() && (self.moved || !self.pending.is_empty());
         let mut until = if is_moving { checkpoint } else { lazily.max(now + CLOCK_LOOK_EVERY) };
         if !self.running.is_empty() || !self.parked.is_empty() || self.asked_more {

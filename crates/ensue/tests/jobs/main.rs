@@ -8,6 +8,7 @@ mod many;
 mod notices;
 mod offers;
 mod pull;
+mod quiet;
 mod rules;
 mod run;
 mod schedules;

@@ -65,11 +65,22 @@ BEGIN
                         FROM unnest(v_caps) WITH ORDINALITY c(cap, n));
     END IF;
     IF v_count = 1 AND p_of IS NULL THEN
-        -- The same without joins: a third of the time.
-        SELECT array_agg(t.number) INTO v_taken FROM (
-            SELECT j.number FROM {schema}.jobs j WHERE j.state = 'available' AND j.handler = p_handlers[1]
-            ORDER BY j.rank, j.turn LIMIT least(v_caps[1], p_limit) FOR UPDATE SKIP LOCKED) t;
-        v_pass := 3;
+        -- The same without joins, and by the places of the rows: a third of the time.
+        RETURN QUERY
+        UPDATE {schema}.jobs j
+        SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
+            started_at = coalesce(j.started_at, v_now), lease_until = v_now + p_lease * interval '1 microsecond',
+            worker = p_worker, call = p_call
+        WHERE j.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM {schema}.jobs x WHERE x.state = 'available' AND x.handler = p_handlers[1]
+            ORDER BY x.rank, x.turn LIMIT least(v_caps[1], p_limit) FOR UPDATE SKIP LOCKED))
+        -- Of the first row this is the time of the look.
+        RETURNING o_seen, (extract(epoch FROM clock_timestamp() - v_begun) * 1000000)::bigint, o_held, {job_j};
+        IF NOT FOUND THEN
+            o_micros := (extract(epoch FROM clock_timestamp() - v_begun) * 1000000)::bigint;
+            RETURN NEXT;
+        END IF;
+        RETURN;
     END IF;
     v_left := v_caps;
     WHILE v_pass < 3 LOOP
