@@ -44,8 +44,15 @@ impl Pool {
         if !self.finished.is_empty() {
             let now = self.deliveries.now().await?;
             for over in self.finished.drain(..) {
-                self.frees |= over.frees();
-                self.to_write.extend(over.change(now));
+                let frees = over.frees();
+                match over.change(now) {
+                    Some(change) => {
+                        self.frees |= frees;
+                        self.to_write.push_back(change);
+                    }
+                    // It has settled by itself, or is somebody else's.
+                    None => self.maybe_more |= frees,
+                }
             }
         }
         let may_be_put_off = !self.frees && !stopping && self.to_write.len() < MANY;
