@@ -114,7 +114,7 @@ impl Wait {
     /// anew or was changed meanwhile: it has not run what was just published. What was published before may be older than it.
     fn has_ended(&self, standing: Standing) -> bool {
         match standing {
-            Standing::BeforeStart | Standing::Passed => self.is_repeated,
+            Standing::BeforeStart | Standing::Passed | Standing::NotMatched => self.is_repeated,
             standing => !standing.is_open(),
         }
     }
