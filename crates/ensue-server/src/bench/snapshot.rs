@@ -104,6 +104,7 @@ async fn measure(schema: &str, address: &Address, args: &SnapshotArgs) -> anyhow
         let p95 = |took: &Histogram<u64>| took.value_at_quantile(0.95) as f64 / 1e6;
         report.raw(format!("{name} without it, p95"), p95(without), "ms");
         report.against(format!("{name} beside it, p95"), p95(beside), "ms", p95(without), Some(Target::AtMost(2.0)));
+        report.raw(format!("{name} beside it, the longest"), beside.max() as f64 / 1e6, "ms");
     }
     Ok(report)
 }

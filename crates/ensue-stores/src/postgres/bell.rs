@@ -7,7 +7,8 @@
 //! while it sleeps: so it does not fall asleep beside a publisher who counted on its being awake. Where rings come fast it gives the lock back
 //! and looks by itself, every few milliseconds, and tells the others what it finds, until nothing comes any more.
 //!
-//! How many listen is told by another lock, which each of them has: a process that is the only one does not ring for itself.
+//! How many listen is told by another lock, which each of them has: a process that is the only one does not ring for itself, nor stay awake for what
+//! it has appended itself.
 //!
 //! Locks and channels of a session are void behind a pooler that gives a connection to another client after each transaction (H30): there nothing is heard,
 //! and a look a second finds everything. Such a pooler is found out when the store is opened (`pooling`); and nothing counts on a connection
@@ -54,6 +55,10 @@ pub(super) struct Bell {
     heard: Heard,
     /// A look has found something that its caller does not know of: jobs.
     found: AtomicBool,
+    /// Something was written by others, or by this process in another way than by appending.
+    elsewhere: AtomicBool,
+    /// How often an append of this process has begun or ended: odd while one is under way.
+    appends: AtomicU64,
     listening: Mutex<Listening>,
     begun: Instant,
 }
@@ -108,8 +113,22 @@ impl Bell {
             at: AtomicU64::new(0),
         };
         let (channel, tell, listening) = (schema.bell(), Notify::new(), Mutex::default());
-        let (found, begun) = (AtomicBool::new(false), Instant::now());
-        Self { server, channel, lock_asleep, lock_listening, own, tell, heard, found, listening, begun }
+        let (found, elsewhere) = (AtomicBool::new(false), AtomicBool::new(true));
+        let (appends, begun) = (AtomicU64::new(0), Instant::now());
+        Self {
+            server,
+            channel,
+            lock_asleep,
+            lock_listening,
+            own,
+            tell,
+            heard,
+            found,
+            elsewhere,
+            appends,
+            listening,
+            begun,
+        }
     }
 
     /// Is the next pulse to tell of the bells? It costs a look at all locks, and is not asked for with every one.
@@ -136,6 +155,27 @@ impl Bell {
         self.found.store(true, Ordering::Relaxed);
     }
 
+    /// An append of this process begins, or ends.
+    pub fn append_begins_or_ends(&self) {
+        self.appends.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn appends_so_far(&self) -> u64 {
+        self.appends.load(Ordering::SeqCst)
+    }
+
+    /// Something was written that this process has not appended.
+    pub fn others_wrote(&self) {
+        self.elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// A look has found that the log has grown, which began after so many appends. By others, unless this process appended meanwhile: then that append finds out.
+    pub fn grew_since(&self, appends: u64) {
+        if appends.is_multiple_of(2) && self.appends_so_far() == appends {
+            self.others_wrote();
+        }
+    }
+
     /// Is what this process writes to be rung for?
     pub fn has_others(&self) -> bool {
         self.heard.others_listen.load(Ordering::Relaxed)
@@ -143,7 +183,9 @@ impl Bell {
 
     /// Waits for a ring, or until it is time to look anyway.
     async fn wait_on(&self, session: &mut Session, found: bool, limit: Duration) -> Result<(), Failure> {
-        let found = self.found.swap(false, Ordering::Relaxed) || found;
+        // What a process finds that is the only one to listen, and has written it itself, is nobody's to be told, and no reason to stay awake.
+        let is_of_others = self.elsewhere.swap(false, Ordering::Relaxed) || self.has_others();
+        let found = self.found.swap(false, Ordering::Relaxed) || (found && is_of_others);
         if found {
             session.nap = LOOK_EVERY;
         }

@@ -72,8 +72,7 @@ impl Definitions for PostgresStore {
             &new.by,
         ];
         let mut call = Call::new("a handler was defined");
-        let rows =
-            call.until_answered(&self.server, &self.partitions, &self.sql.definitions.define, &values, None).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.definitions.define, &values, None).await?;
         let row = self.server.one(rows)?;
         match row.get::<_, &str>(0) {
             "pull" => Err(GroupKind::Pull.has_the_name(&new.key)),

@@ -21,6 +21,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/dead_jobs_tables.sql"),
     include_str!("sql/outbox_batches_tables.sql"),
     include_str!("sql/events_tables.sql"),
+    include_str!("sql/jobs_room_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.
@@ -77,9 +78,10 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_jobs_turn.sql"),
     include_str!("sql/fn_jobs_insert.sql"),
     include_str!("sql/fn_jobs_enqueue.sql"),
-    include_str!("sql/fn_jobs_claim.sql"),
+    include_str!("sql/fn_jobs_take.sql"),
     include_str!("sql/fn_jobs_renew.sql"),
     include_str!("sql/fn_jobs_say.sql"),
+    include_str!("sql/fn_jobs_succeed.sql"),
     include_str!("sql/fn_jobs_end.sql"),
     include_str!("sql/fn_jobs_settle.sql"),
     include_str!("sql/fn_jobs_wake.sql"),

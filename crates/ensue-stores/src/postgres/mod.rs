@@ -28,6 +28,7 @@
 //! | The connection was lost: was the batch stored? | `doubt` |
 //! | Who wants to see what we append? | `following` |
 //! | Is there room for the next events, and what can go? | `partitions` |
+//! | What waits is to come into the log: who moves it? | `moving` |
 //! | What is in the log? | `read` |
 //! | What is due, and what may be forgotten? | `upkeep` |
 //! | Who has done what? | `positions`, with its SQL in `positions_sql` |
@@ -66,6 +67,7 @@ mod keys;
 mod lanes;
 mod migrate;
 mod migrations;
+mod moving;
 pub mod options;
 mod outage;
 pub mod own;
@@ -114,6 +116,7 @@ use ensue_core::store::{Cancelled, Page, Pulse, Read, Released, Wake};
 use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
 use following::Following;
 use jiff::SignedDuration;
+use moving::Moving;
 use partitions::Partitions;
 use schedules_from::SchedulesFrom;
 use schema::{Schema, Sql};
@@ -136,6 +139,7 @@ pub struct PostgresStore {
     clock: Option<Clock>,
     read_only: bool,
     partitions: Arc<Partitions>,
+    moving: Arc<Moving>,
     /// The newest place that anybody here has seen: only a hint, which saves looking into old partitions.
     last: Arc<AtomicU64>,
     following: Arc<Following>,
@@ -144,6 +148,8 @@ pub struct PostgresStore {
     bell: Arc<Bell>,
     /// From where on claims look for jobs.
     looks: jobs::Looks,
+    /// Where the rows of jobs are that were claimed.
+    places: jobs::Places,
     /// What is sent to handlers, many callers' in one commit.
     together: Arc<jobs::Together>,
     /// From where on is looked for schedules that are due.
@@ -176,25 +182,24 @@ impl PostgresStore {
         let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
         let bell = Arc::new(Bell::new(server.clone(), &schema));
         let (last, following) = (Arc::new(AtomicU64::new(0)), Arc::new(Following::default()));
-        let writer = if options.read_only {
-            None
-        } else {
-            partitions.ensure().await?;
-            let (clock, following) = (options.clock.clone(), following.clone());
-            let (partitions, last, bell) = (partitions.clone(), last.clone(), bell.clone());
-            let writer = Writer::new(server.clone(), sql.clone(), clock, partitions, last, following, bell);
-            let (queue, calls) = mpsc::channel(QUEUE_MAX);
-            Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
-        };
-        let read_only = options.read_only;
-        let (clock, room, looks) = (options.clock, Room::default(), jobs::Looks::default());
-        let together = jobs::Together::new(jobs::Sending {
+        let (read_only, clock) = (options.read_only, options.clock);
+        let moving = Arc::new(Moving {
             server: server.clone(),
             sql: sql.clone(),
             clock: clock.clone(),
             partitions: partitions.clone(),
-            bell: bell.clone(),
+            last: last.clone(),
         });
+        let writer = if read_only {
+            None
+        } else {
+            partitions.ensure().await?;
+            let writer = Writer::new(moving.clone(), following.clone(), bell.clone());
+            let (queue, calls) = mpsc::channel(QUEUE_MAX);
+            Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
+        };
+        let (room, looks, places) = (Room::default(), jobs::Looks::default(), jobs::Places::default());
+        let together = jobs::Together::new(jobs::Sending { moving: moving.clone(), bell: bell.clone() });
         let writer = Mutex::new(writer);
         let (schema, schedules_from) = (schema.name, SchedulesFrom::default());
         Ok(Self {
@@ -204,11 +209,13 @@ impl PostgresStore {
             clock,
             read_only,
             partitions,
+            moving,
             last,
             following,
             room,
             bell,
             looks,
+            places,
             together,
             schedules_from,
             writer,

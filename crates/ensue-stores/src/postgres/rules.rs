@@ -105,8 +105,7 @@ impl PostgresStore {
                 told.payloads(),
                 told.objects(),
             ];
-            let rows =
-                call.until_answered(&self.server, &self.partitions, &self.sql.jobs.rule_set, &params, None).await?;
+            let rows = call.until_answered(&self.moving, &self.sql.jobs.rule_set, &params, None).await?;
             let row = self.server.one(rows)?;
             self.told(row.get(3));
             match row.get::<_, &str>(0) {
@@ -146,8 +145,7 @@ impl PostgresStore {
             told.payloads(),
             told.objects(),
         ];
-        let rows =
-            call.until_answered(&self.server, &self.partitions, &self.sql.jobs.rules_lift, &params, None).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.jobs.rules_lift, &params, None).await?;
         let row = self.server.one(rows)?;
         self.told(row.get(1));
         self.looks.demand_full();

@@ -183,7 +183,7 @@ impl PostgresStore {
         params.extend(events.params());
         params.push(&job_firings);
         params.extend(jobs.params());
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.schedules.fire, &params, None).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.schedules.fire, &params, None).await?;
         let row = self.server.one(rows)?;
         if let Some(tail) = row.get::<_, Option<i64>>(2) {
             self.last.fetch_max(tail as u64, Ordering::Relaxed);
@@ -242,7 +242,7 @@ impl Schedules for PostgresStore {
         let (due, most) = (new.due.map(Micros), SCHEDULES_MAX as i64);
         let params: [&(dyn ToSql + Sync); 10] =
             [&now, &id, &name, &definition, &new.managed_by, &version, &over, &watermark, &due, &most];
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.schedules.put, &params, None).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.schedules.put, &params, None).await?;
         let row = self.server.one(rows)?;
         match row.get::<_, &str>(0) {
             "other" => Ok(None),

@@ -8,7 +8,6 @@ use super::PostgresStore;
 use super::error::Trouble;
 use super::settle_columns::Columns;
 use super::settle_events::Publishing;
-use super::writer::TRIES_MAX;
 use ensue_core::jobs::NewJob;
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Invalid, StoreError};
@@ -71,13 +70,9 @@ impl PostgresStore {
             let answer = self.server.reader_of_call().await?.query(&self.sql.positions.settle, &params).await;
             match answer {
                 Ok(rows) => return self.server.one(rows),
-                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
-                    tries += 1;
-                    self.partitions.ensure().await?;
-                }
                 Err(failure) => {
                     *answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
-                    self.server.again_after(failure, &mut patience).await?;
+                    self.moving.again_after(failure, &mut patience, &mut tries).await?;
                 }
             }
         }

@@ -39,6 +39,26 @@ impl<'a> FromSql<'a> for Micros {
     accepts!(TIMESTAMPTZ);
 }
 
+/// Where a row is: `ctid`, as it travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place([u8; 6]);
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+    accepts!(TID);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
+        Ok(Self(raw.try_into()?))
+    }
+    accepts!(TID);
+}
+
 /// The version of `jsonb`'s binary form: text led by this byte.
 const JSONB_VERSION: u8 = 1;
 

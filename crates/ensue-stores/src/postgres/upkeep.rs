@@ -7,58 +7,27 @@ use super::id_parts;
 use super::read::{millisecond, place, rows_max};
 use super::slots::micros_of;
 use super::types::Micros;
-use super::writer::TRIES_MAX;
 use ensue_core::positions::Renewed;
 use ensue_core::retention::Bounds;
-use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Pulse, Released};
-use ensue_core::{EventId, Seq, StoreError, Timestamp};
+use ensue_core::store::{Cancelled, Pulse, Released};
+use ensue_core::{EventId, Seq, StoreError};
 use jiff::SignedDuration;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// How many events of the outbox are moved at once for who looks for one of them, and how often at most.
-const MOVED_AT_ONCE: usize = 1_000;
-const MOVES_MAX: usize = 100;
-
 impl PostgresStore {
-    /// Moves what others have committed in the outbox and due events into the log. Lost connections are no matter here: what was released stays released, and the
-    /// next try releases what is left.
+    /// Moves what others have committed in the outbox and due events into the log.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
-        self.move_into_log(&self.sql.release_due, limit).await
-    }
-
-    async fn move_into_log(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
-        let (mut patience, mut tries) = (self.server.patience(), 1);
-        let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
-        let row = loop {
-            let (now, hint) = (self.clock_time(), self.hint());
-            let reader = self.server.reader().await?;
-            let answer = reader.query(sql, &[&now, &hint, &limit, &bytes_max]).await;
-            drop(reader);
-            match answer {
-                Ok(rows) => break self.server.one(rows)?,
-                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
-                    tries += 1;
-                    self.partitions.ensure().await?;
-                }
-                Err(failure) => self.server.again_after(failure, &mut patience).await?,
-            }
-        };
-        let last = row.get::<_, i64>(1) as Seq;
-        self.last.fetch_max(last, Ordering::Relaxed);
-        self.partitions.look_ahead(last);
-        let next_due = row.get::<_, Option<Micros>>(2).map(|due| due.0);
-        let next_due = if row.get(3) { Some(Timestamp::MIN) } else { next_due };
-        Ok(Released { count: row.get::<_, i64>(0) as usize, last, next_due })
+        self.moving.once(&self.sql.release_due, limit).await
     }
 
     /// All that an idle process asks, in one round trip.
     pub(super) async fn feel_pulse(&self, lease: Option<(Uuid, SignedDuration)>) -> Result<Pulse, StoreError> {
         let (member, lease) = (lease.map(|(member, _)| member), lease.map(|(_, lease)| micros_of(lease)));
         let (now, hint, bells) = (self.clock_time(), self.hint(), self.bell.is_to_hear());
-        let began = Instant::now();
+        let (began, appends) = (Instant::now(), self.bell.appends_so_far());
         // An injected clock may show any time.
         let leases_after = self.looks.pulse_leases_after(began).filter(|_| self.clock.is_none());
         let after = leases_after.map(Micros);
@@ -77,7 +46,13 @@ impl PostgresStore {
         let (now, last) = (first.get::<_, Micros>(0).0, first.get::<_, i64>(1) as Seq);
         let id = first.get::<_, Option<Uuid>>(3).zip(first.get::<_, Option<Micros>>(4));
         let version = first.get::<_, Option<i64>>(5);
-        self.last.fetch_max(last, Ordering::Relaxed);
+        if self.last.fetch_max(last, Ordering::Relaxed) < last {
+            self.bell.grew_since(appends);
+        }
+        let waiting = first.get(16);
+        if waiting {
+            self.bell.others_wrote();
+        }
         if let Some((listeners, asleep)) = first.get::<_, Option<i64>>(17).zip(first.get(18)) {
             self.bell.hear(listeners, asleep);
         }
@@ -98,7 +73,7 @@ impl PostgresStore {
             jobs_sent: jobs.count,
             jobs_due,
             schedules_due: first.get::<_, Option<Micros>>(15).map(|due| due.0),
-            waiting: first.get(16),
+            waiting,
         })
     }
 
@@ -112,12 +87,7 @@ impl PostgresStore {
 
     /// Moves what was published in transactions before this call to where it is found. A store that only reads leaves it to others.
     pub(super) async fn move_what_waits(&self) -> Result<(), StoreError> {
-        for _ in 0..MOVES_MAX {
-            if self.read_only || self.move_into_log(&self.sql.outbox_drain, MOVED_AT_ONCE).await?.next_due.is_none() {
-                break;
-            }
-        }
-        Ok(())
+        if self.read_only { Ok(()) } else { self.moving.outbox().await }
     }
 
     /// Cancels an event that waits, also in the outbox, from where it is moved first. It is looked at first: if the answer to the cancellation is lost, the next try

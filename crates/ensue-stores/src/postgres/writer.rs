@@ -11,17 +11,13 @@ use super::doubt::{Doubt, Tracing};
 use super::error::{Failure, Trouble, explain};
 use super::following::Following;
 use super::heads::Heads;
-use super::partitions::Partitions;
+use super::moving::{Moving, TRIES_MAX};
 use super::patience::Patience;
-use super::schema::Sql;
-use super::server::Server;
 use super::types::Micros;
-use crate::clock::Clock;
-use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::{Seq, StoreError, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -33,8 +29,6 @@ const GATHERED_EVENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 /// From how many events on it pays to remember them in a task of its own.
 const REMEMBERED_ASIDE_MIN: u64 = 200;
-/// How often a commit is tried while others are in the way, or while it lacks a partition.
-pub(super) const TRIES_MAX: u32 = 5;
 /// How soon after a failure to connect another is taken for certain, and how long a call that has waited for long
 /// enough still tries when it is not.
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -50,12 +44,7 @@ struct Session {
 
 /// The task's state.
 pub(super) struct Writer {
-    server: Arc<Server>,
-    sql: Arc<Sql>,
-    clock: Option<Clock>,
-    partitions: Arc<Partitions>,
-    /// The newest place seen by anybody in this process: only a hint.
-    last: Arc<AtomicU64>,
+    moving: Arc<Moving>,
     following: Arc<Following>,
     bell: Arc<Bell>,
     session: Option<Session>,
@@ -70,31 +59,17 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn new(
-        server: Arc<Server>,
-        sql: Arc<Sql>,
-        clock: Option<Clock>,
-        partitions: Arc<Partitions>,
-        last: Arc<AtomicU64>,
-        following: Arc<Following>,
-        bell: Arc<Bell>,
-    ) -> Self {
-        let heads = Heads::default();
-        let (session, unreachable_at, tail, tail_at, remembering) = (None, None, 0, Timestamp::MIN, None);
+    pub fn new(moving: Arc<Moving>, following: Arc<Following>, bell: Arc<Bell>) -> Self {
         Self {
-            server,
-            sql,
-            clock,
-            partitions,
-            last,
+            moving,
             following,
             bell,
-            session,
-            unreachable_at,
-            tail,
-            tail_at,
-            heads,
-            remembering,
+            session: None,
+            unreachable_at: None,
+            tail: 0,
+            tail_at: Timestamp::MIN,
+            heads: Heads::default(),
+            remembering: None,
         }
     }
 
@@ -112,7 +87,9 @@ impl Writer {
             let gathered = gather(first, &mut queue);
             held_over = gathered.next;
             if !gathered.calls.is_empty() {
+                self.bell.append_begins_or_ends();
                 self.append(gathered.calls).await;
+                self.bell.append_begins_or_ends();
             }
         }
     }
@@ -140,12 +117,12 @@ impl Writer {
         // Otherwise it counts from when it is found to be away.
         let mut patience = self.session.is_none().then(|| {
             let waiting_since = calls.iter().map(|call| call.queued_at).min().unwrap_or(begun);
-            Patience::until(waiting_since + self.server.unavailable_after)
+            Patience::until(waiting_since + self.moving.server.unavailable_after)
         });
         let mut doubt: Option<Doubt> = None;
         let mut tries = 0;
         loop {
-            let time_left = patience.as_ref().map_or(self.server.unavailable_after, Patience::left);
+            let time_left = patience.as_ref().map_or(self.moving.server.unavailable_after, Patience::left);
             let failure = match self.try_commit(&mut calls, &mut doubt, time_left).await {
                 Ok(logged) => {
                     metrics::histogram!("ensue_append_seconds", "engine" => "postgres").record(begun.elapsed());
@@ -157,10 +134,10 @@ impl Writer {
             // While it is open whether the batch is stored, whatever goes wrong is one more lost connection: to call it
             // refused would have it sent again.
             let trouble = if doubt.is_some() { Trouble::Lost } else { Trouble::of(&failure) };
-            let patience = patience.get_or_insert_with(|| self.server.patience());
+            let patience = patience.get_or_insert_with(|| self.moving.server.patience());
             let go_on = match trouble {
                 Trouble::Lost => {
-                    self.server.lost(&failure);
+                    self.moving.server.lost(&failure);
                     self.session = None;
                     patience.pause().await
                 }
@@ -170,19 +147,19 @@ impl Writer {
                 }
                 Trouble::NoPartition => {
                     tries += 1;
-                    match self.partitions.ensure().await {
+                    match self.moving.partitions.ensure().await {
                         Ok(()) => tries < TRIES_MAX,
                         Err(error) => return Err((calls, error)),
                     }
                 }
-                Trouble::Backlog => match self.move_outbox().await {
+                Trouble::Backlog => match self.moving.outbox().await {
                     Ok(()) => true,
                     Err(error) => return Err((calls, error)),
                 },
                 Trouble::Refused => false,
             };
             if !go_on {
-                let error = explain(&failure, &self.server.place);
+                let error = explain(&failure, &self.moving.server.place);
                 return Err(match &doubt {
                     None => (calls, error),
                     Some(_) => (calls, error.in_doubt("the connection was lost while the events were sent")),
@@ -210,8 +187,8 @@ impl Writer {
         let mut found = 0;
         if let Some(open) = doubt {
             found = within(
-                self.server.statement_time_max,
-                open.settle(&session.client, &self.server.way, &self.sql, calls),
+                self.moving.server.statement_time_max,
+                open.settle(&session.client, &self.moving.server.way, &self.moving.sql, calls),
             )
             .await?;
             *doubt = None;
@@ -220,12 +197,12 @@ impl Writer {
             return Ok(found);
         }
         let columns = Columns::of(calls, &self.heads);
-        let now = self.clock.as_ref().map(|clock| Micros(clock()));
+        let now = self.moving.clock.as_ref().map(|clock| Micros(clock()));
         let hint = self.tail as i64;
-        let limit = self.server.statement_time_max + sending_time(calls);
+        let limit = self.moving.server.statement_time_max + sending_time(calls);
         let (trace, first) = session.tracing.next();
         let sent = columns.send(&session.client, &session.append, now, hint, self.bell.has_others());
-        let row = match within(limit, self.server.way.together(&session.client, &first, sent)).await {
+        let row = match within(limit, self.moving.server.way.together(&session.client, &first, sent)).await {
             Ok(row) => row,
             Err(failure) => {
                 if Trouble::of(&failure) == Trouble::Lost {
@@ -244,9 +221,12 @@ impl Writer {
             }
         };
         let known_tail = self.tail;
+        if outcome.before != known_tail {
+            self.bell.others_wrote();
+        }
         self.tail = outcome.before + outcome.logged;
         self.tail_at = outcome.recorded_at;
-        self.last.store(self.tail, Ordering::Relaxed);
+        self.moving.last.store(self.tail, Ordering::Relaxed);
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
         let events = outcome.events(calls);
         self.following.tell(&events);
@@ -272,29 +252,16 @@ impl Writer {
             tokio::task::yield_now().await;
             self.heads = remember.await;
         }
-        self.partitions.look_ahead(self.tail);
+        self.moving.partitions.look_ahead(self.tail);
         Ok(found + outcome.logged)
-    }
-
-    /// Moves what waits in the outbox, in commits of its own: an append takes along only a little.
-    async fn move_outbox(&self) -> Result<(), StoreError> {
-        let now = self.clock.as_ref().map(|clock| Micros(clock()));
-        let (hint, limit, bytes_max) = (self.tail as i64, GATHERED_EVENTS_MAX as i64, PAGE_BYTES_MAX as i64);
-        loop {
-            match self.server.query_one(&self.sql.release_due, &[&now, &hint, &limit, &bytes_max]).await {
-                Ok(row) if row.get(3) => self.partitions.look_ahead(row.get::<_, i64>(1) as Seq),
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     async fn connect(&mut self, time_left: Duration) -> Result<(), Failure> {
         self.session = None;
         let unreachable_for = self.unreachable_at.map(|at| at.elapsed());
-        let limit = connecting_time(time_left, unreachable_for).min(self.server.unavailable_after);
+        let limit = connecting_time(time_left, unreachable_for).min(self.moving.server.unavailable_after);
         if limit.is_zero() {
-            return Err(Failure::Silence(self.server.unavailable_after));
+            return Err(Failure::Silence(self.moving.server.unavailable_after));
         }
         let made = within(limit, self.make_session(limit)).await;
         self.unreachable_at = made.is_err().then(Instant::now);
@@ -302,21 +269,21 @@ impl Writer {
     }
 
     async fn make_session(&mut self, limit: Duration) -> Result<(), Failure> {
-        let client = self.server.connect(limit).await?;
+        let client = self.moving.server.connect(limit).await?;
         let asking = async {
-            let way = &self.server.way;
-            let append = way.ready(&client, &self.sql.append).await?;
+            let way = &self.moving.server.way;
+            let append = way.ready(&client, &self.moving.sql.append).await?;
             let tracing = Tracing::of(&client, way).await?;
-            let tail = way.query(&client, &self.sql.tail, &[&0_i64]).await?;
+            let tail = way.query(&client, &self.moving.sql.tail, &[&0_i64]).await?;
             let tail = tail.first().ok_or(Failure::Nothing)?;
             Ok::<_, Failure>((append, tracing, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
         };
-        let (append, tracing, tail, tail_at) = within(self.server.statement_time_max, asking).await?;
+        let (append, tracing, tail, tail_at) = within(self.moving.server.statement_time_max, asking).await?;
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
         self.remembering = None;
-        self.last.store(self.tail, Ordering::Relaxed);
+        self.moving.last.store(self.tail, Ordering::Relaxed);
         self.following.begin();
         self.session = Some(Session { client, append, tracing });
         Ok(())

@@ -276,3 +276,19 @@ async fn who_is_awake_tells_the_others_what_it_finds() {
     process.end().await;
     other.close().await;
 }
+
+/// What it has written itself is no reason to look every few milliseconds for more.
+#[tokio::test]
+async fn who_is_alone_falls_asleep_beside_its_own_appends() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let wake = store.wake().expect("a bell");
+    let begun = Instant::now();
+    while log.number(ASLEEP).await == 0 {
+        assert!(begun.elapsed() < WAIT_MAX, "it stays awake");
+        store.append(on("o")).await.unwrap();
+        store.pulse(None).await.unwrap();
+        wake.wait(true, Duration::from_millis(10)).await;
+    }
+    store.close().await;
+}

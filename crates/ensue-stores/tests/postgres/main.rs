@@ -12,6 +12,7 @@ mod disk;
 mod hang;
 mod ids;
 mod install;
+mod job_places;
 mod jobs;
 mod jobs_together;
 mod loss;

@@ -1,9 +1,13 @@
 //! What is published in somebody's own transaction: it is in the log after the commit, in order, once; or nowhere.
 
+use crate::support::groups::{LEASE, acquire, change, handler_group, name, open};
 use crate::support::{Log, connect, on, whole_log};
 use ensue_conformance::postgres::{PrivatePostgres, shared_url};
+use ensue_core::jobs::{Claim, Held, JobChange, JobEnd, JobSettled, NewJob};
+use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::store::SharedStore;
-use ensue_core::{EventId, Found};
+use ensue_core::{EventId, Found, Jobs, Positions};
+use ensue_stores::postgres::PostgresOptions;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -164,6 +168,44 @@ async fn an_append_behind_much_in_the_outbox_comes_after_all_of_it() {
     let told = store.append(on("o1")).await.unwrap();
     assert_eq!((told[0].seq, told[0].prev), (Some(7_001), Some(6_901)));
     assert_eq!(whole_log(&store).await.len(), 7_001);
+}
+
+/// The same for what is published with a settlement, of slots and of jobs; nobody else moves anything here.
+#[tokio::test]
+async fn a_settlement_behind_much_in_the_outbox_comes_after_all_of_it() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    handler_group(&store, "g", 1).await;
+    let fence = acquire(&store, "g", 1).await.slots[0].fence;
+    let much = "SELECT count(LOG.publish('t', object => 'o' || n % 100)) FROM generate_series(1, 7000) n";
+    log.run(much).await;
+    let settled = store.settle(vec![SlotChange { events: on("o1"), ..change("g", 0, 1, fence) }]).await.unwrap();
+    assert!(matches!(&settled[..], [Settled::Done(told)] if told[0].seq == Some(7_001)), "{settled:?}");
+
+    store.enqueue(vec![NewJob::new(name("h"))]).await.unwrap();
+    let (handlers, worker) = (vec![(name("h"), 1)], "w".to_owned());
+    let claim = Claim { handlers, limit: 1, lease: LEASE, worker, ends_with_store: false };
+    let job = store.claim(claim).await.unwrap().remove(0);
+    log.run(much).await;
+    let held = Held { id: job.id, fence: job.fence };
+    let end = JobChange { events: on("o1"), ..JobChange::new(held, JobEnd::Succeeded) };
+    let settled = store.settle_jobs(vec![end]).await.unwrap();
+    assert!(matches!(&settled[..], [JobSettled::Done { events, .. }] if events[0].seq == Some(14_002)), "{settled:?}");
+}
+
+/// Who polls in a transaction that has written something, and then publishes in it, finds it with the next poll.
+#[tokio::test]
+async fn what_is_published_after_a_poll_in_the_same_transaction_is_not_passed_over() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let (one, other) = (Publisher::of(&log).await, Publisher::of(&log).await);
+    one.run("CREATE TABLE LOG.mine (n int)").await.unwrap();
+    one.run("BEGIN; INSERT INTO LOG.mine VALUES (1)").await.unwrap();
+    other.run("INSERT INTO LOG.mine VALUES (2)").await.unwrap();
+    one.run("SELECT LOG.poll_for_events(); SELECT LOG.publish('t'); COMMIT").await.unwrap();
+    let moved = one.client.query_one(&format!("SELECT {}.poll_for_events()", log.schema), &[]).await.unwrap();
+    assert_eq!(moved.get::<_, i64>(0), 1, "no other session is there to move it");
+    assert_eq!(whole_log(&store).await.len(), 1);
 }
 
 /// The same key is the same event, from here and from there, now and later; with another content it is refused.

@@ -4,9 +4,8 @@
 //! is done once; who sends it again waits for the first to end.
 
 use super::super::error::Trouble;
-use super::super::partitions::Partitions;
-use super::super::server::{Params, Server};
-use super::super::writer::TRIES_MAX;
+use super::super::moving::Moving;
+use super::super::server::Params;
 use ensue_core::StoreError;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -19,12 +18,14 @@ pub(in super::super) struct Call {
     /// For who is told that it may have been carried out.
     doing: &'static str,
     answer_was_lost: bool,
+    /// Something of it is done, and the rest is sent again with the same identity.
+    pub is_done_in_part: bool,
 }
 
 impl Call {
     pub fn new(doing: &'static str) -> Self {
         let id = rand::random::<u128>();
-        Self { id: Uuid::from_u128(id), lock: id as i64, doing, answer_was_lost: false }
+        Self { id: Uuid::from_u128(id), lock: id as i64, doing, answer_was_lost: false, is_done_in_part: false }
     }
 
     /// Was an answer lost, so that it may have been carried out by an earlier try?
@@ -36,44 +37,41 @@ impl Call {
     /// at `again_at` says whether an answer was lost.
     pub async fn until_answered(
         &mut self,
-        server: &Server,
-        partitions: &Partitions,
+        moving: &Moving,
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let answer = self.send(server, partitions, sql, params, again_at).await;
-        match self.answer_was_lost {
-            // Whatever went wrong after that, it may be done.
-            true => answer.map_err(|error| error.in_doubt(&format!("the connection was lost while {}", self.doing))),
-            false => answer,
+        let answer = self.send(moving, sql, params, again_at).await;
+        // Whatever went wrong after that, it may be done, or is in part.
+        match (self.answer_was_lost, self.is_done_in_part) {
+            (true, _) => {
+                answer.map_err(|error| error.in_doubt(&format!("the connection was lost while {}", self.doing)))
+            }
+            (false, true) => answer.map_err(|error| error.in_doubt(&format!("{} in part", self.doing))),
+            (false, false) => answer,
         }
     }
 
     async fn send(
         &mut self,
-        server: &Server,
-        partitions: &Partitions,
+        moving: &Moving,
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let (mut patience, mut tries) = (server.patience(), 1);
+        let (mut patience, mut tries) = (moving.server.patience(), 1);
         let mut params = params.to_vec();
         loop {
-            if let Some(place) = again_at.filter(|_| self.answer_was_lost) {
+            if let Some(place) = again_at.filter(|_| self.answer_was_lost || self.is_done_in_part) {
                 params[place] = &true;
             }
-            let answer = server.reader_of_call().await?.query(sql, &params).await;
+            let answer = moving.server.reader_of_call().await?.query(sql, &params).await;
             match answer {
                 Ok(rows) => return Ok(rows),
-                Err(failure) if Trouble::of(&failure) == Trouble::NoPartition && tries < TRIES_MAX => {
-                    tries += 1;
-                    partitions.ensure().await?;
-                }
                 Err(failure) => {
                     self.answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
-                    server.again_after(failure, &mut patience).await?;
+                    moving.again_after(failure, &mut patience, &mut tries).await?;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::super::PostgresStore;
 use super::super::read::{place, rows_max};
 use super::super::slots::micros_of;
-use super::super::types::Micros;
+use super::super::types::{Micros, Place};
 use super::call::Call;
 use super::columns::NewJobs;
 use super::looks::{Seen, Transactions};
@@ -48,6 +48,8 @@ fn scopes_of(handler: &GroupName) -> impl Iterator<Item = String> {
 
 /// In how many columns is answered what there was to look at.
 const FOUND_COLUMNS: usize = 5;
+/// In how many behind them is answered where a job is.
+const PLACE_COLUMNS: usize = 1;
 
 /// What there was before a look, how many microseconds it took, and which handlers a rule holds.
 fn found_of(row: &Row, first: usize) -> Option<(Seen, i64, Vec<i32>)> {
@@ -113,7 +115,7 @@ impl PostgresStore {
             &stretches.to_rank,
             &stretches.at_turn,
         ]);
-        let rows = call.until_answered(&self.server, &self.partitions, sql, &params, Some(again_at)).await?;
+        let rows = call.until_answered(&self.moving, sql, &params, Some(again_at)).await?;
         let sent = match rows.first().filter(|_| sends) {
             Some(row) => all_sent(row, jobs.len())?,
             None => Vec::new(),
@@ -122,8 +124,10 @@ impl PostgresStore {
         let first = if sends { SENT_COLUMNS } else { 0 };
         let mut taken = Vec::with_capacity(rows.len());
         for row in &rows {
-            taken.extend(job_at(row, first + FOUND_COLUMNS)?);
+            taken.extend(job_at(row, first + FOUND_COLUMNS + PLACE_COLUMNS)?);
         }
+        let places = rows.iter().filter_map(|row| row.get::<_, Option<Place>>(first + FOUND_COLUMNS));
+        self.places.remember(taken.iter().zip(places));
         taken.sort_by_key(|job| (Reverse(job.priority), job.turn));
         // What is answered to a claim that was sent again was not looked for.
         match rows.first().and_then(|row| found_of(row, first)) {
@@ -144,6 +148,8 @@ impl PostgresStore {
         if held.is_empty() {
             return Ok(renewed);
         }
+        // To renew them moves them.
+        self.places.forget(held);
         let numbers: Vec<i64> = held.iter().map(|held| number_of(held.id)).collect();
         let stamps: Vec<i64> = held.iter().map(|held| stamp_of(held.id)).collect();
         let fences: Vec<i64> = held.iter().map(|held| place(held.fence)).collect();

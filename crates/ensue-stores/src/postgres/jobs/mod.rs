@@ -12,6 +12,7 @@
 //! | How do many callers send jobs in one commit? | `together.rs` |
 //! | How does a worker get jobs, and keep them? | `claim.rs` |
 //! | From where on does a claim look for jobs? | `looks.rs` |
+//! | Where is the row of a job that was claimed here? | `places.rs` |
 //! | How does a worker write how an attempt ended? | `settle.rs` |
 //! | Which job of an object may run? | `../sql/fn_jobs_turn.sql` |
 //! | Whose time has come, and whose has passed? | `time.rs` |
@@ -23,6 +24,7 @@ mod call;
 mod claim;
 pub(super) mod columns;
 mod looks;
+mod places;
 mod read;
 pub(super) mod row;
 mod send;
@@ -35,6 +37,7 @@ mod together;
 
 pub(super) use call::Call;
 pub(super) use looks::Looks;
+pub(super) use places::Places;
 pub(super) use row::id_of;
 pub(super) use send::Sending;
 pub(super) use together::Together;

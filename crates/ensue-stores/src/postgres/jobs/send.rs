@@ -4,14 +4,11 @@
 //! the call: if the connection is lost it is sent again, and either done then or answered as it was.
 
 use super::super::bell::Bell;
-use super::super::partitions::Partitions;
-use super::super::schema::Sql;
-use super::super::server::Server;
+use super::super::moving::Moving;
 use super::super::types::Micros;
 use super::call::Call;
 use super::columns::NewJobs;
 use super::row::{id_of, state_of};
-use crate::clock::Clock;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Enqueued, NewJob};
 use ensue_core::{Invalid, StoreError};
@@ -29,23 +26,20 @@ pub(super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
 
 /// What it takes to send jobs.
 pub(in super::super) struct Sending {
-    pub server: Arc<Server>,
-    pub sql: Arc<Sql>,
-    pub clock: Option<Clock>,
-    pub partitions: Arc<Partitions>,
+    pub moving: Arc<Moving>,
     pub bell: Arc<Bell>,
 }
 
 impl Sending {
     pub async fn send(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
-        let (mut call, now) = (Call::new("jobs were sent"), self.clock.as_ref().map(|clock| Micros(clock())));
+        let (mut call, now) = (Call::new("jobs were sent"), self.moving.clock.as_ref().map(|clock| Micros(clock())));
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
         params.push(&ring);
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.enqueue, &params, None).await?;
-        all_sent(&self.server.one(rows)?, jobs.len())
+        let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.enqueue, &params, None).await?;
+        all_sent(&self.moving.server.one(rows)?, jobs.len())
     }
 }
 

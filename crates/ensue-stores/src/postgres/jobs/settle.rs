@@ -1,15 +1,17 @@
 //! How does a worker write how an attempt ended?
 //!
-//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`). Where each end leads is decided here, for both cases:
+//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`); what has only succeeded first where its claim has left it (`sql/fn_jobs_succeed.sql`), and
+//! only if it is not there by its number. Where each end leads is decided here, for both cases:
 //! that its cancellation was asked for, and that it was not. An end alone leaves the mark of its call in its row; whatever
 //! says, publishes or sends more has its answer kept. So a settlement whose answer was lost is sent again, and done once.
 
 use super::super::PostgresStore;
 use super::super::read::place;
+use super::super::server::Params;
 use super::super::settle::refusal;
 use super::super::settle_columns::Events;
 use super::super::settle_events::Publishing;
-use super::super::types::Micros;
+use super::super::types::{Micros, Place};
 use super::call::Call;
 use super::columns::NewJobs;
 use super::row::{number_of, stamp_of, state_of};
@@ -128,6 +130,17 @@ impl PostgresStore {
     }
 
     async fn settle_together(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
+        let mut call = Call::new("jobs were settled");
+        let places = self.places.take(changes.iter().map(|change| change.held));
+        if let Some(places) = places.filter(|_| changes.iter().all(has_only_succeeded)) {
+            let count = self.send_successes(&mut call, &changes, &places).await?;
+            if count == changes.len() {
+                let done = || JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() };
+                return Ok(changes.iter().map(|_| done()).collect());
+            }
+            // What was found at its place has the mark of this call by now, as if an answer to it had been lost.
+            call.is_done_in_part |= count > 0;
+        }
         let mut refused = Vec::with_capacity(changes.len());
         for change in &changes {
             refused.push(self.refusal_of(change).await?);
@@ -137,7 +150,7 @@ impl PostgresStore {
         for (wave, refused) in publishing.waves.iter_mut().zip(&refused) {
             *wave = if refused.is_some() { 0 } else { *wave };
         }
-        let row = self.send_ends(&changes, &refused, &publishing).await?;
+        let row = self.send_ends(call, &changes, &refused, &publishing).await?;
         if let Some(tail) = row.get::<_, Option<i64>>(2) {
             self.last.fetch_max(tail as u64, Ordering::Relaxed);
             self.partitions.look_ahead(tail as u64);
@@ -176,8 +189,35 @@ impl PostgresStore {
         StoreError::Engine(format!("Postgres at {}: {what} was not answered", self.server.place))
     }
 
+    /// Ends those that are where their claims have left them, and says how many these were.
+    async fn send_successes(
+        &self,
+        call: &mut Call,
+        changes: &[JobChange],
+        places: &[Place],
+    ) -> Result<usize, StoreError> {
+        // In the order in which rows are locked.
+        let mut ends: Vec<(i64, &Held, &Place)> = changes
+            .iter()
+            .map(|change| number_of(change.held.id))
+            .zip(changes)
+            .zip(places)
+            .map(|((number, change), place)| (number, &change.held, place))
+            .collect();
+        ends.sort_unstable_by_key(|(number, ..)| *number);
+        let numbers: Vec<i64> = ends.iter().map(|(number, ..)| *number).collect();
+        let stamps: Vec<i64> = ends.iter().map(|(_, held, _)| stamp_of(held.id)).collect();
+        let fences: Vec<i64> = ends.iter().map(|(_, held, _)| place(held.fence)).collect();
+        let places: Vec<Place> = ends.iter().map(|(.., place)| **place).collect();
+        let (now, id) = (self.clock_time(), call.id);
+        let params: Params<'_> = &[&now, &id, &places, &numbers, &stamps, &fences];
+        let rows = call.until_answered(&self.moving, &self.sql.jobs.succeed, params, None).await?;
+        Ok(self.server.one(rows)?.get::<_, i64>(0) as usize)
+    }
+
     async fn send_ends(
         &self,
+        mut call: Call,
         changes: &[JobChange],
         refused: &[Option<StoreError>],
         publishing: &Publishing,
@@ -197,7 +237,6 @@ impl PostgresStore {
         let waves = may_be_refused.then_some(&publishing.waves);
         let steps = changes.len() > 1 && jobs.depend_on_others();
         let is_kept = may_be_refused || lines.changes.is_some();
-        let mut call = Call::new("jobs were settled");
         let (now, hint, id, lock) = (self.clock_time(), self.hint(), call.id, is_kept.then_some(call.lock));
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &hint, &id, &lock, &false, &steps];
         params.extend(ends.params());
@@ -206,7 +245,7 @@ impl PostgresStore {
         params.extend(events.params());
         params.push(&job_changes);
         params.extend(jobs.params());
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.settle, &params, Some(4)).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.jobs.settle, &params, Some(4)).await?;
         self.server.one(rows)
     }
 
@@ -218,9 +257,15 @@ impl PostgresStore {
         let (id, lock) = (call.id, call.lock);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &lock, &number, &stamp, &fence];
         params.extend(&lines.params()[1..]);
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.say, &params, None).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.jobs.say, &params, None).await?;
         Ok(self.server.one(rows)?.get(0))
     }
+}
+
+/// Is there nothing to be written of it but that it has succeeded?
+fn has_only_succeeded(change: &JobChange) -> bool {
+    let JobChange { held: _, end, result, lines, events, jobs } = change;
+    *end == JobEnd::Succeeded && result.is_none() && lines.is_empty() && events.is_empty() && jobs.is_empty()
 }
 
 /// Why the jobs of a change cannot be taken.

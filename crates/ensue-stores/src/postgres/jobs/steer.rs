@@ -30,7 +30,7 @@ impl PostgresStore {
         let (mut call, now) = (Call::new("jobs were steered"), self.clock_time());
         let id = call.id;
         let params: [&(dyn ToSql + Sync); 7] = [&now, &id, &false, &numbers, &stamps, &from, &to];
-        let rows = call.until_answered(&self.server, &self.partitions, &self.sql.jobs.steer, &params, Some(2)).await?;
+        let rows = call.until_answered(&self.moving, &self.sql.jobs.steer, &params, Some(2)).await?;
         self.looks.demand_full();
         rows.iter().map(|row| steered(row, steer)).collect()
     }

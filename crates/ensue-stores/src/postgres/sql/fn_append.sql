@@ -42,10 +42,28 @@ AS $body$
 DECLARE
     v_count bigint := cardinality(p_id_parts);
     v_more boolean;
+    v_drained pg_snapshot;
+    v_from xid8;
+    v_waits boolean;
 BEGIN
     PERFORM pg_advisory_xact_lock({lock_log});
+    -- What outbox_waits() and log_tail() find, in one statement, where the session looked not long ago, nothing was under way then, and the caller has a hint. They are
+    -- asked if it finds nothing, or that something waits.
+    v_drained := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_from := pg_snapshot_xmax(v_drained);
+    IF p_hint > 0 AND pg_snapshot_xmin(v_drained) >= v_from
+        AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + {looked_for}
+    THEN
+        SELECT e.seq, greatest(coalesce(p_now, clock_timestamp()), e.recorded_at), s.trimmed_to, EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
+        INTO o_tail, o_recorded_at, o_trimmed_to, v_waits
+        FROM {schema}.log_state s CROSS JOIN LATERAL (
+            SELECT e.seq, e.recorded_at FROM {schema}.stored_events e WHERE e.seq >= p_hint ORDER BY e.seq DESC LIMIT 1
+        ) e WHERE e.seq >= s.trimmed_to;
+    END IF;
     -- What somebody committed before they called us comes before (H34). If that is too much for one commit it is moved first, by itself.
-    IF {schema}.outbox_waits() THEN
+    IF NOT coalesce(v_waits, true) THEN
+        NULL; -- All is known.
+    ELSIF {schema}.outbox_waits() THEN
         SELECT m.o_more, m.o_tail, m.o_recorded_at, m.o_trimmed_to INTO v_more, o_tail, o_recorded_at, o_trimmed_to
         FROM {schema}.outbox_move(p_now, p_hint, {outbox_first_max}, {page_bytes_max}) m;
         IF v_more THEN

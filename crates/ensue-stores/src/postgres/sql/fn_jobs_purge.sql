@@ -41,6 +41,7 @@ BEGIN
         SELECT j.number FROM (SELECT * FROM {schema}.jobs x WHERE x.number = ANY (v_old) OFFSET 0) j
         WHERE j.finished_at IS NOT NULL AND j.turn IS NULL);
     DELETE FROM {schema}.job_lines l WHERE l.number = ANY (v_old);
+    DELETE FROM {schema}.job_progress p WHERE p.number = ANY (v_old);
     DELETE FROM {schema}.jobs j WHERE j.number = ANY (v_old);
     RETURN cardinality(v_old);
 END

@@ -1,4 +1,4 @@
--- A page of one object: of its events in ($1, $2] the first $6 are looked at; otherwise as read_range.sql.
+-- A page of one object: of its events in ($1, $2] the first $6 are looked at. The same parameters before that, and the same columns, as read_range.sql.
 SELECT p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, p.metadata,
     coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription, p.more_follow
 FROM (

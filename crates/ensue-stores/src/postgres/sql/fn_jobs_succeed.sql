@@ -1,0 +1,24 @@
+-- Jobs that have only succeeded, by the places that their claims answered: answers how many of them were there. The common end of an attempt, without
+-- a search for each. Who finds that some were not asks that, as for a call whose answer was lost: those that were have its mark. A place may be
+-- another job's by now, and is looked at as such; jobs in lanes are not ended here, as others wait for them.
+CREATE OR REPLACE FUNCTION {schema}.jobs_succeed(
+    p_now timestamptz, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
+) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_now timestamptz;
+    v_count bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    v_now := coalesce(p_now, clock_timestamp());
+    UPDATE {schema}.jobs j
+    SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false, call = p_call
+    FROM unnest(p_places, p_numbers, p_stamps, p_fences) c(place, number, stamp, fence)
+    -- With `+ 0` and `coalesce` no index can be asked, and the plan stays at the place.
+    WHERE j.ctid = c.place AND j.number + 0 = c.number AND j.stamp = c.stamp AND j.fence = c.fence
+        AND coalesce(j.state, '') = 'running' AND NOT (j.ordered AND j.object IS NOT NULL);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$body$;
