@@ -57,11 +57,6 @@ async fn sleep_until(time: Option<Instant>) {
     }
 }
 
-/// When the next may be sent after the last, if that is not now.
-fn paced(last: Option<Instant>) -> Option<Instant> {
-    last.map(|last| last + PACE).filter(|next| Instant::now() < *next)
-}
-
 fn held_of(job: &Job) -> Held {
     Held { id: job.id, fence: job.fence }
 }
@@ -125,6 +120,9 @@ pub(crate) struct Pool {
     /// When the last claim and the last settlement were sent.
     claimed_at: Option<Instant>,
     settled_at: Option<Instant>,
+    /// When to go on with a claim or a settlement that this turn has put off. Noted by who puts it off: asked again a moment later, its time may have come, and nobody
+    /// would wait for it.
+    put_off_to: Option<Instant>,
     /// Nothing is claimed before this.
     calm_until: Instant,
     ran: u64,
@@ -159,6 +157,7 @@ impl Pool {
             maybe_left: true,
             claimed_at: None,
             settled_at: None,
+            put_off_to: None,
             calm_until: Instant::now(),
             ran: 0,
             changes,
@@ -185,6 +184,7 @@ impl Pool {
         let alone = self.bus.store().handler_slots() == 1;
         let look_every = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
         loop {
+            self.put_off_to = None;
             let is_offered = self.take_handed();
             self.look_what_is_served();
             let looks = *self.wires.looks.borrow_and_update();
@@ -205,7 +205,7 @@ impl Pool {
             }
             let idle = has_nothing && self.queue.is_empty() && !self.maybe_more;
             self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
-            let (bus, put_off) = (self.bus.clone(), self.put_off_until());
+            let (bus, put_off_to) = (self.bus.clone(), self.put_off_to);
             if idle && !stopping && !alone {
                 self.offer();
             }
@@ -219,8 +219,7 @@ impl Pool {
                 Ok(()) = self.changes.changed() => self.changes.mark_changed(),
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
-                () = tokio::time::sleep_until(self.calm_until), if !self.is_calm() => {}
-                () = sleep_until(put_off) => {}
+                () = sleep_until(put_off_to) => {}
                 () = tokio::time::sleep_until(self.started_at + QUEUED_MAX), if !self.queue.is_empty() => self.give_back_late(),
                 () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
             }
@@ -230,11 +229,19 @@ impl Pool {
         }
     }
 
-    /// When to claim or to settle what is put off now, if something is.
-    fn put_off_until(&self) -> Option<Instant> {
-        let claim = paced(self.claimed_at).filter(|_| self.maybe_more && self.claiming.is_none());
-        let settle = paced(self.settled_at).filter(|_| !self.to_write.is_empty() && self.settling.is_none());
-        claim.into_iter().chain(settle).min()
+    /// Is the next put off, because the last one was sent just now?
+    fn is_paced(&mut self, last: Option<Instant>) -> bool {
+        let next = last.map(|last| last + PACE);
+        next.is_some_and(|next| self.is_put_off(next))
+    }
+
+    /// Is something put off to this time?
+    fn is_put_off(&mut self, to: Instant) -> bool {
+        let is_put_off = Instant::now() < to;
+        if is_put_off {
+            self.put_off_to = Some(self.put_off_to.map_or(to, |other| other.min(to)));
+        }
+        is_put_off
     }
 
     /// Says what it would claim, for whoever sends a job.

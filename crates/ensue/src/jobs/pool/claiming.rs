@@ -3,7 +3,7 @@
 //! One claim at a time is on its way, in a task of its own. What has happened meanwhile is not forgotten: `maybe_more` is put out when the claim is sent, and
 //! whatever comes after that lights it again.
 
-use super::{AHEAD_MAX, CALM, Pool, UNWRITTEN_MAX, paced};
+use super::{AHEAD_MAX, CALM, Pool, UNWRITTEN_MAX};
 use ensue_core::jobs::Job;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
 use ensue_core::{GroupName, StoreError};
@@ -32,17 +32,15 @@ pub(super) async fn claimed(claiming: &mut Option<Claiming>) -> Result<Vec<Job>,
 }
 
 impl Pool {
-    pub(super) fn is_calm(&self) -> bool {
-        Instant::now() >= self.calm_until
-    }
-
     /// Begins to claim what can be run, if there may be something and nothing is being claimed.
     pub(super) fn begin_claiming(&mut self, may_claim: bool) {
         if !may_claim || !self.maybe_more || self.claiming.is_some() {
             return;
         }
-        let is_put_off = !self.maybe_left && paced(self.claimed_at).is_some();
-        if is_put_off || !self.is_calm() || self.unwritten() >= UNWRITTEN_MAX {
+        if self.unwritten() >= UNWRITTEN_MAX
+            || self.is_put_off(self.calm_until)
+            || (!self.maybe_left && self.is_paced(self.claimed_at))
+        {
             return;
         }
         let workers = self.bus.inner().jobs.workers();
@@ -58,6 +56,7 @@ impl Pool {
         }
         if !self.deliveries.may_start() {
             self.calm_until = Instant::now() + CALM;
+            self.is_put_off(self.calm_until);
             return;
         }
         self.keys.rotate_left(asked.len().min(self.keys.len()));

@@ -2,7 +2,7 @@
 //!
 //! All that ended while something was being written goes with the next commit; meanwhile others are claimed and run.
 
-use super::{MANY, Pool, paced};
+use super::{MANY, Pool};
 use ensue_core::StoreError;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{JobChange, JobEnd, JobSettled};
@@ -56,8 +56,8 @@ impl Pool {
             }
         }
         let may_be_put_off = !self.frees && !stopping && self.to_write.len() < MANY;
-        let is_put_off = may_be_put_off && paced(self.settled_at).is_some();
-        if self.settling.is_none() && !self.to_write.is_empty() && !is_put_off {
+        let has_some = self.settling.is_none() && !self.to_write.is_empty();
+        if has_some && !(may_be_put_off && self.is_paced(self.settled_at)) {
             self.settled_at = Some(Instant::now());
             let count = self.to_write.len().min(JOBS_MAX);
             let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
