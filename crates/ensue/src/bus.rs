@@ -109,7 +109,7 @@ impl Ensue {
         if let Some(store) = &opened.postgres {
             states.put(crate::handlers::StoreHere(store.clone()));
         }
-        let member = Uuid::from_u128(rand::random());
+        let member = ensue_core::positions::member_id(rand::random());
         Self {
             inner: Arc::new(Inner {
                 opened,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | Who reads the log, and how far have they come? | [`group`] |
 //! | Who serves which group? | [`serving`] |
+//! | Which slots are whose? | [`division`] |
 //! | What does a group want? | [`subscription`] |
 //! | What is kept of an object that stands still? | [`lane`] |
 //! | What is kept of it when retention takes the log? | [`parked`] |
@@ -15,6 +16,7 @@
 //! | What became of a delivery? | [`delivery`] |
 
 pub mod delivery;
+pub mod division;
 pub mod group;
 pub mod lane;
 pub mod parked;
@@ -23,9 +25,10 @@ pub mod serving;
 pub mod subscription;
 
 pub use delivery::{Delivery, DeliveryState, Level, LogLine};
+pub use division::{divide, member_id};
 pub use group::{
     Fence, GroupKind, GroupState, Lost, Member, NewGroup, Owner, SLOTS_MAX, SlotNumber, SlotState, Start, check_cursor,
-    preferred_member, slot_of,
+    slot_of,
 };
 pub use lane::{Ask, Lane, LaneChange, LaneKey, LaneRow, LaneState, StuckPlace};
 pub use parked::{PARKED_ALL, Park, ParkedMax, ParkedQuery, ParkedSize, to_park};

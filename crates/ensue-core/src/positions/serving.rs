@@ -3,7 +3,8 @@
 //! Processes that share a store need not have the same handlers. Each says which groups it serves, and a group's slots are
 //! divided among those that serve it: who has other handlers neither gets a slot of it nor makes one move.
 
-use super::group::{Member, SlotNumber, preferred_member};
+use super::division::divide;
+use super::group::{Member, SlotNumber};
 use crate::key::GroupName;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -30,7 +31,7 @@ pub fn servers_of(groups: &[GroupName], serving: &[Serving]) -> BTreeMap<GroupNa
 
 /// Which slots of a group should be this member's, if these serve it?
 pub fn slots_for(member: Uuid, slots: u16, servers: &[Uuid]) -> Vec<SlotNumber> {
-    (0..slots).filter(|slot| preferred_member(*slot, servers) == Some(member)).collect()
+    (0..).zip(divide(slots, servers)).filter(|(_, owner)| *owner == member).map(|(slot, _)| slot).collect()
 }
 
 #[cfg(test)]

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const NODES: usize = 3;
-/// How many objects there are, and how often each has an event.
-const OBJECTS: usize = 18;
-const EVENT_EVERY: Duration = Duration::from_millis(300);
+/// How many objects there are, and how often each has an event. There is at least one for each of a handler's 16 slots, so that a node that lives has something to
+/// do, whichever slots are its own.
+const OBJECTS: usize = 45;
+const EVENT_EVERY: Duration = Duration::from_millis(750);
 /// How soon others have what a killed node had, nine times in ten: a single one may wait for a machine that is busy with other things.
 const TAKEOVER_MAX: Duration = Duration::from_secs(5);
 
