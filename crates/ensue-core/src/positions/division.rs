@@ -3,21 +3,21 @@
 //! Each member works it out alone and comes to the same answer: a slot weighs something for every member, the heaviest pairs come first, and who has its
 //! share gets no more. So everybody has as many as the others, or one more: by weight alone, one of three members would have none of 16 slots four times in a
 //! thousand. When one joins or goes its own slots move, and of the others few. A slot of one number is with the same member in every group that the same
-//! members serve.
+//! members serve and that has as many slots.
 //!
 //! Programs of before went by weight alone. While one of them lives everybody does, because two who divide differently would leave a slot to each other: who
-//! divides evenly says so in its id.
+//! divides evenly says so at the end of its id.
 
 use super::group::{SlotNumber, stable_hash};
 use uuid::Uuid;
 
-/// The third group of an id whose process divides evenly.
-const EVENLY: u128 = 0x8000 << 64;
-const THIRD_GROUP: u128 = 0xffff << 64;
+/// How an id ends whose process divides evenly.
+const EVENLY: u128 = 0x656e_7375_6531;
+const LAST_GROUP: u128 = 0xffff_ffff_ffff;
 
 /// The id of a process that divides slots as [`divide`] does, made of random bits.
 pub fn member_id(random: u128) -> Uuid {
-    Uuid::from_u128((random & !THIRD_GROUP) | EVENLY)
+    Uuid::from_u128((random & !LAST_GROUP) | EVENLY)
 }
 
 /// The member of each slot, by number; nothing without members.
@@ -25,7 +25,7 @@ pub fn divide(slots: u16, members: &[Uuid]) -> Vec<Uuid> {
     if members.is_empty() {
         return Vec::new();
     }
-    let divides_evenly = |member: &Uuid| member.as_u128() & THIRD_GROUP == EVENLY;
+    let divides_evenly = |member: &Uuid| member.as_u128() & LAST_GROUP == EVENLY;
     if members.iter().all(divides_evenly) { evenly(slots, members) } else { by_weight(slots, members) }
 }
 
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn beside_a_program_of_before_slots_are_divided_as_it_divides_them() {
         let ids = [
-            0x0190_0000_0000_8000_8000_0000_0000_0001,
+            0x0190_0000_0000_8000_8000_656e_7375_6531,
             0x7a31_55c0_12ef_4abc_91d0_0000_0000_0002,
-            0xfe04_9b2c_a5d7_8000_a6f1_0000_0000_0003,
+            0xfe04_9b2c_a5d7_8000_a6f1_656e_7375_6531,
         ];
         let members = ids.map(Uuid::from_u128);
         let place = |owner: &Uuid| members.iter().position(|member| member == owner);
         let places: Vec<_> = divide(16, &members).iter().filter_map(place).collect();
-        assert_eq!(places, [1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 1, 0, 2, 0, 1, 0], "a contract with programs of before");
+        assert_eq!(places, [1, 0, 1, 1, 1, 2, 1, 1, 0, 1, 1, 0, 2, 1, 0, 2], "a contract with programs of before");
     }
 }

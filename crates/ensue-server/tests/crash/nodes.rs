@@ -6,6 +6,8 @@
 
 use crate::cli_support::{PATIENCE, Server, ensue};
 use crate::support::client;
+use ensue::ObjectKey;
+use ensue::positions::slot_of;
 use ensue_conformance::bouncer::PrivateBouncer;
 use ensue_conformance::postgres::PrivatePostgres;
 use serde_json::{Value, json};
@@ -16,8 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const NODES: usize = 3;
-/// How many objects there are, and how often each has an event. There is at least one for each of a handler's 16 slots, so that a node that lives has something to
-/// do, whichever slots are its own.
+/// How many slots a handler has on Postgres.
+const SLOTS: u16 = 16;
+/// How many objects there are, and how often each has an event.
 const OBJECTS: usize = 45;
 const EVENT_EVERY: Duration = Duration::from_millis(750);
 /// How soon others have what a killed node had, nine times in ten: a single one may wait for a machine that is busy with other things.
@@ -122,6 +125,10 @@ fn start(folder: &Path, node: usize) -> Server {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_or_out_of_order_when_one_of_three_nodes_is_killed_again_and_again() {
+    // Whichever slots a node has, there is something to do for it.
+    let slot = |number| slot_of(Some(&ObjectKey::stored(&format!("o{number}"))), 1, SLOTS);
+    let slots: BTreeSet<_> = (0..OBJECTS).map(slot).collect();
+    assert_eq!(slots.len(), usize::from(SLOTS), "there are slots without objects");
     let postgres = tokio::task::block_in_place(PrivatePostgres::start).unwrap();
     let bouncer = tokio::task::block_in_place(|| PrivateBouncer::start(&postgres.url(), 10)).unwrap();
     let folder = tempfile::tempdir().unwrap();

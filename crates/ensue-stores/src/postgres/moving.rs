@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many events are moved in one commit for who has to wait for them.
 const MOVED_AT_ONCE: usize = 1_000;
-/// How many commits are made for them at most.
+/// How many commits are made for them at most, before who waits tries again.
 const MOVES_MAX: usize = 100;
 /// How often a statement is tried while others are in the way, or while it lacks a partition.
 pub(super) const TRIES_MAX: u32 = 5;
@@ -36,7 +36,7 @@ pub(super) struct Moving {
 impl Moving {
     /// Moves at most so many, in one commit, by `release_due` or `outbox_drain`. A lost connection is no matter here: what was moved stays moved, and the next
     /// try moves what is left.
-    pub async fn once(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
+    pub async fn move_once(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
         let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
@@ -60,9 +60,9 @@ impl Moving {
 
     /// Moves what waits in the outbox, in commits of its own: what is appended takes along only a little. As much as there may be when others go on
     /// publishing; what they have published since is for the next who appends.
-    pub async fn outbox(&self) -> Result<(), StoreError> {
+    pub async fn move_outbox(&self) -> Result<(), StoreError> {
         for _ in 0..MOVES_MAX {
-            if self.once(&self.sql.outbox_drain, MOVED_AT_ONCE).await?.next_due.is_none() {
+            if self.move_once(&self.sql.outbox_drain, MOVED_AT_ONCE).await?.next_due.is_none() {
                 break;
             }
         }
@@ -77,18 +77,24 @@ impl Moving {
         tries: &mut u32,
     ) -> Result<(), StoreError> {
         match Trouble::of(&failure) {
-            Trouble::Backlog => self.outbox().await,
-            _ => self.after_lack(failure, patience, tries).await,
+            // If it never ends, others publish faster than anybody moves.
+            Trouble::Backlog if !patience.left().is_zero() => self.move_outbox().await,
+            Trouble::Lost | Trouble::Busy | Trouble::NoPartition | Trouble::Backlog | Trouble::Refused => {
+                self.after_lack(failure, patience, tries).await
+            }
         }
     }
 
+    /// The same for a move, which would wait for itself if it found a backlog before it.
     async fn after_lack(&self, failure: Failure, patience: &mut Patience, tries: &mut u32) -> Result<(), StoreError> {
         match Trouble::of(&failure) {
             Trouble::NoPartition if *tries < TRIES_MAX => {
                 *tries += 1;
                 self.partitions.ensure().await
             }
-            _ => self.server.again_after(failure, patience).await,
+            Trouble::Lost | Trouble::Busy | Trouble::NoPartition | Trouble::Backlog | Trouble::Refused => {
+                self.server.again_after(failure, patience).await
+            }
         }
     }
 }

@@ -28,8 +28,8 @@ const ID_LAG: Duration = Duration::from_secs(1);
 const OUTBOX_ROW_EVENTS_MAX: usize = 1_000;
 /// How many events of the outbox an append takes along.
 const OUTBOX_FIRST_MAX: usize = 2_000;
-/// For how many transactions after a look at the outbox it is not noted that there was another.
-const LOOKED_FOR: u64 = 16;
+/// How many transactions after a look at the outbox that was noted the next is noted; until then an append looks from there, in one statement with the look for the end of the log.
+const LOOK_NOTED_TRANSACTIONS_MAX: u64 = 16;
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
 
@@ -165,7 +165,7 @@ impl Schema {
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
             .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
             .replace("{backlog}", BACKLOG)
-            .replace("{looked_for}", &LOOKED_FOR.to_string())
+            .replace("{look_noted_transactions_max}", &LOOK_NOTED_TRANSACTIONS_MAX.to_string())
             .replace("{taken_back}", TAKEN_BACK)
             .replace("{outbox_row_events_max}", &OUTBOX_ROW_EVENTS_MAX.to_string())
             .replace("{outbox_first_max}", &OUTBOX_FIRST_MAX.to_string())

@@ -20,7 +20,7 @@ use uuid::Uuid;
 impl PostgresStore {
     /// Moves what others have committed in the outbox and due events into the log.
     pub(super) async fn release(&self, limit: usize) -> Result<Released, StoreError> {
-        self.moving.once(&self.sql.release_due, limit).await
+        self.moving.move_once(&self.sql.release_due, limit).await
     }
 
     /// All that an idle process asks, in one round trip.
@@ -87,7 +87,7 @@ impl PostgresStore {
 
     /// Moves what was published in transactions before this call to where it is found. A store that only reads leaves it to others.
     pub(super) async fn move_what_waits(&self) -> Result<(), StoreError> {
-        if self.read_only { Ok(()) } else { self.moving.outbox().await }
+        if self.read_only { Ok(()) } else { self.moving.move_outbox().await }
     }
 
     /// Cancels an event that waits, also in the outbox, from where it is moved first. It is looked at first: if the answer to the cancellation is lost, the next try

@@ -152,8 +152,8 @@ impl Writer {
                         Err(error) => return Err((calls, error)),
                     }
                 }
-                Trouble::Backlog => match self.moving.outbox().await {
-                    Ok(()) => true,
+                Trouble::Backlog => match self.moving.move_outbox().await {
+                    Ok(()) => !patience.left().is_zero(),
                     Err(error) => return Err((calls, error)),
                 },
                 Trouble::Refused => false,

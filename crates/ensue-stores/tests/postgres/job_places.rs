@@ -4,7 +4,7 @@ use crate::support::groups::{Engine, LEASE, name, open};
 use crate::support::{Log, on};
 use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobSettled, JobState, NewJob, Progress, Steer};
 use ensue_core::rules::{NewRule, RuleKind, Scope};
-use ensue_core::{Jobs, Json, ObjectKey, Rules, Store, Timestamp};
+use ensue_core::{Jobs, Json, ObjectKey, Rules, Store, StoreError, Timestamp};
 use ensue_stores::postgres::PostgresOptions;
 
 async fn claimed(store: &Engine, count: usize) -> Vec<Job> {
@@ -65,6 +65,20 @@ async fn only_those_that_were_lost_are_lost() {
     let settled = store.settle_jobs(jobs.iter().map(success).collect()).await.unwrap();
     are_done(&[settled[0].clone(), settled[2].clone()], 2);
     assert_eq!((&settled[1], state(&store, jobs[1].id).await), (&JobSettled::LeaseLost, JobState::Running));
+}
+
+/// What was at its place is done, though the rest cannot be.
+#[tokio::test]
+async fn what_is_settled_in_part_is_in_doubt() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let jobs = claimed(&store, 2).await;
+    log.run(&format!("UPDATE LOG.jobs SET worker = 'x' WHERE number = {}", jobs[1].id.number())).await;
+    log.run("ALTER FUNCTION LOG.jobs_settle RENAME TO away").await;
+    let error = store.settle_jobs(jobs.iter().map(success).collect()).await.unwrap_err();
+    assert!(matches!(error, StoreError::InDoubt(_)), "{error}");
+    let states = [state(&store, jobs[0].id).await, state(&store, jobs[1].id).await];
+    assert_eq!(states, [JobState::Succeeded, JobState::Running]);
 }
 
 /// Its row is gone, and another job is where it was, under the same fence.

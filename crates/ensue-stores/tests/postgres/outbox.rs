@@ -32,6 +32,11 @@ impl Publisher {
         self.id(&format!("SELECT LOG.publish('{topic}', object => '{object}')")).await
     }
 
+    /// Moves what waits, in this session.
+    async fn poll(&self) -> i64 {
+        self.client.query_one(&format!("SELECT {}.poll_for_events()", self.schema), &[]).await.unwrap().get(0)
+    }
+
     pub(crate) async fn id(&self, sql: &str) -> Uuid {
         self.client.query_one(&sql.replace("LOG", &self.schema), &[]).await.unwrap().get(0)
     }
@@ -203,9 +208,25 @@ async fn what_is_published_after_a_poll_in_the_same_transaction_is_not_passed_ov
     one.run("BEGIN; INSERT INTO LOG.mine VALUES (1)").await.unwrap();
     other.run("INSERT INTO LOG.mine VALUES (2)").await.unwrap();
     one.run("SELECT LOG.poll_for_events(); SELECT LOG.publish('t'); COMMIT").await.unwrap();
-    let moved = one.client.query_one(&format!("SELECT {}.poll_for_events()", log.schema), &[]).await.unwrap();
-    assert_eq!(moved.get::<_, i64>(0), 1, "no other session is there to move it");
+    assert_eq!(one.poll().await, 1, "no other session is there to move it");
     assert_eq!(whole_log(&store).await.len(), 1);
+}
+
+/// The same if the transaction had written nothing before, and the poll itself does: it makes a partition.
+#[tokio::test]
+async fn what_is_published_after_a_poll_that_made_room_is_not_passed_over() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let (one, other) = (Publisher::of(&log).await, Publisher::of(&log).await);
+    other.run("SELECT LOG.publish('first')").await.unwrap();
+    log.run(
+        "DO $$ DECLARE r regclass; BEGIN FOR r IN SELECT i.inhrelid::regclass FROM pg_inherits i WHERE i.inhparent = 'LOG.stored_events'::regclass
+         LOOP EXECUTE 'DROP TABLE ' || r; END LOOP; END $$",
+    )
+    .await;
+    one.run("BEGIN; SELECT LOG.poll_for_events(); SELECT LOG.publish('second'); COMMIT").await.unwrap();
+    assert_eq!(one.poll().await, 1, "no other session is there to move it");
+    assert_eq!(topics(&store).await, ["first", "second"]);
 }
 
 /// The same key is the same event, from here and from there, now and later; with another content it is refused.

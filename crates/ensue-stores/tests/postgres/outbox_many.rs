@@ -64,6 +64,28 @@ async fn rows_of_all_kinds_keep_their_order() {
     }
 }
 
+/// However rows of many and rows with keys take turns, one commit moves what it may, and an append takes along what is not much.
+#[tokio::test]
+async fn rows_of_all_kinds_are_moved_together() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let turns = |count: usize| {
+        let many = "[{\"topic\":\"t\",\"object\":\"o\"},{\"topic\":\"t\"}]";
+        format!(
+            "DO $$ BEGIN FOR n IN 1..{count} LOOP
+                 PERFORM LOG.publish('t', object => 'o', key => gen_random_uuid()::text); PERFORM LOG.publish_many('{many}'); END LOOP; END $$"
+        )
+    };
+    log.run(&turns(100)).await;
+    assert_eq!(store.release_due(1_000).await.unwrap().count, 300, "in one commit");
+    log.run(&turns(100)).await;
+    let moved = "SELECT count(DISTINCT e.recorded_at) FROM LOG.stored_events e WHERE e.seq > 300";
+    let told = store.append(on("o")).await.unwrap();
+    assert_eq!((told[0].seq, told[0].prev), (Some(601), Some(599)), "after what was committed before");
+    assert_eq!(log.number(moved).await, 1, "in the append's own commit");
+    assert_eq!(whole_log(&store).await.len(), 601);
+}
+
 /// H10, H34: gone with the transaction, and before what is appended after the commit.
 #[tokio::test]
 async fn many_share_the_fate_of_their_transaction() {

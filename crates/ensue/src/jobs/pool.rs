@@ -5,6 +5,7 @@
 //! on their way while these run. What is claimed ahead and cannot be started soon is given back, for who is idle elsewhere.
 
 mod claiming;
+mod pace;
 mod settling;
 
 use super::attempt::{self, Begun, Over, Start};
@@ -16,6 +17,7 @@ use claiming::{Claiming, claimed};
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOBS_MAX};
 use ensue_core::jobs::{Claim, Held, Job, JobChange};
 use ensue_core::{GroupName, StoreError};
+use pace::PutOff;
 use settling::{Settling, answered};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,21 +43,10 @@ const UNWRITTEN_MAX: usize = 2 * JOBS_MAX;
 const QUEUED_MAX: Duration = Duration::from_millis(100);
 /// How long nothing is claimed after something had to be given back.
 const CALM: Duration = Duration::from_millis(100);
-/// The least time from one claim to the next, and from one settlement to the next, where little was claimed or is to be written: of a thousand jobs a second some
-/// share a commit then. What comes to an idle process is not put off.
-const PACE: Duration = Duration::from_millis(3);
 /// From how many ends on a settlement is not put off.
 const MANY: usize = 32;
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-
-/// Comes back at this time, if there is one.
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
 
 fn held_of(job: &Job) -> Held {
     Held { id: job.id, fence: job.fence }
@@ -120,9 +111,8 @@ pub(crate) struct Pool {
     /// When the last claim and the last settlement were sent.
     claimed_at: Option<Instant>,
     settled_at: Option<Instant>,
-    /// When to go on with a claim or a settlement that this turn has put off. Noted by who puts it off: asked again a moment later, its time may have come, and nobody
-    /// would wait for it.
-    put_off_to: Option<Instant>,
+    /// The claims and settlements that this turn has put off.
+    put_off: PutOff,
     /// Nothing is claimed before this.
     calm_until: Instant,
     ran: u64,
@@ -157,7 +147,7 @@ impl Pool {
             maybe_left: true,
             claimed_at: None,
             settled_at: None,
-            put_off_to: None,
+            put_off: PutOff::default(),
             calm_until: Instant::now(),
             ran: 0,
             changes,
@@ -184,7 +174,7 @@ impl Pool {
         let alone = self.bus.store().handler_slots() == 1;
         let look_every = if alone { LOOK_EVERY_ALONE } else { LOOK_EVERY };
         loop {
-            self.put_off_to = None;
+            self.put_off = PutOff::default();
             let is_offered = self.take_handed();
             self.look_what_is_served();
             let looks = *self.wires.looks.borrow_and_update();
@@ -205,7 +195,7 @@ impl Pool {
             }
             let idle = has_nothing && self.queue.is_empty() && !self.maybe_more;
             self.wires.rest.send_replace(Rest { looks, idle, ran: self.ran });
-            let (bus, put_off_to) = (self.bus.clone(), self.put_off_to);
+            let (bus, put_off) = (self.bus.clone(), self.put_off);
             if idle && !stopping && !alone {
                 self.offer();
             }
@@ -219,7 +209,7 @@ impl Pool {
                 Ok(()) = self.changes.changed() => self.changes.mark_changed(),
                 Ok(()) = self.wires.looks.changed() => self.maybe_more = true,
                 Ok(()) = self.wires.stop.changed() => {}
-                () = sleep_until(put_off_to) => {}
+                () = put_off.is_over() => {}
                 () = tokio::time::sleep_until(self.started_at + QUEUED_MAX), if !self.queue.is_empty() => self.give_back_late(),
                 () = tokio::time::sleep(look_every), if !stopping => self.maybe_more = true,
             }
@@ -227,21 +217,6 @@ impl Pool {
                 self.take_ended(ended);
             }
         }
-    }
-
-    /// Is the next put off, because the last one was sent just now?
-    fn is_paced(&mut self, last: Option<Instant>) -> bool {
-        let next = last.map(|last| last + PACE);
-        next.is_some_and(|next| self.is_put_off(next))
-    }
-
-    /// Is something put off to this time?
-    fn is_put_off(&mut self, to: Instant) -> bool {
-        let is_put_off = Instant::now() < to;
-        if is_put_off {
-            self.put_off_to = Some(self.put_off_to.map_or(to, |other| other.min(to)));
-        }
-        is_put_off
     }
 
     /// Says what it would claim, for whoever sends a job.

@@ -435,20 +435,3 @@ async fn each_attempt_at_a_job_has_the_same_id_and_a_higher_fence() {
     assert_eq!(seen.all(), [1, 2, 3].map(|fence| format!("{id} {fence}")));
     running.shutdown(LONG).await.unwrap();
 }
-
-/// What is put off for a moment is done when that has passed, whoever asks when: a look at the clock between two others makes no difference.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_again_after_a_moment_is_answered() {
-    let bus = Ensue::memory().await.unwrap();
-    bus.register("h", async |_: Event, _: Context| Ok(())).unwrap();
-    let running = bus.start().await.unwrap();
-    for n in 0..1_500_u32 {
-        // Around the three milliseconds for which a claim is put off.
-        let asked = std::time::Instant::now();
-        while asked.elapsed() < Duration::from_micros(u64::from(2_400 + n % 60 * 10)) {
-            std::hint::spin_loop();
-        }
-        tokio::time::timeout(Duration::from_secs(20), bus.drain()).await.expect("nobody waits for it").unwrap();
-    }
-    running.shutdown(LONG).await.unwrap();
-}

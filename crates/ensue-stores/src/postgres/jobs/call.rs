@@ -17,24 +17,39 @@ pub(in super::super) struct Call {
     pub lock: i64,
     /// For who is told that it may have been carried out.
     doing: &'static str,
-    answer_was_lost: bool,
-    /// Something of it is done, and the rest is sent again with the same identity.
-    pub is_done_in_part: bool,
+    earlier: Earlier,
+}
+
+/// What may be done already of a call that is sent again?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Earlier {
+    Nothing,
+    /// What has its mark; the rest is not.
+    Part,
+    /// An answer was lost: perhaps all of it.
+    Perhaps,
 }
 
 impl Call {
     pub fn new(doing: &'static str) -> Self {
         let id = rand::random::<u128>();
-        Self { id: Uuid::from_u128(id), lock: id as i64, doing, answer_was_lost: false, is_done_in_part: false }
+        Self { id: Uuid::from_u128(id), lock: id as i64, doing, earlier: Earlier::Nothing }
     }
 
     /// Was an answer lost, so that it may have been carried out by an earlier try?
     pub fn answer_was_lost(&self) -> bool {
-        self.answer_was_lost
+        self.earlier == Earlier::Perhaps
+    }
+
+    /// Something of it is done, and the rest is sent with the same identity.
+    pub fn is_done_in_part(&mut self) {
+        if self.earlier == Earlier::Nothing {
+            self.earlier = Earlier::Part;
+        }
     }
 
     /// Sends it until it is answered, or the server has been away for too long. `params` are those of the statement; the one
-    /// at `again_at` says whether an answer was lost.
+    /// at `again_at` says whether something of it may be done already.
     pub async fn until_answered(
         &mut self,
         moving: &Moving,
@@ -43,13 +58,12 @@ impl Call {
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
         let answer = self.send(moving, sql, params, again_at).await;
-        // Whatever went wrong after that, it may be done, or is in part.
-        match (self.answer_was_lost, self.is_done_in_part) {
-            (true, _) => {
+        match self.earlier {
+            Earlier::Nothing => answer,
+            Earlier::Part => answer.map_err(|error| error.in_doubt(&format!("{} in part", self.doing))),
+            Earlier::Perhaps => {
                 answer.map_err(|error| error.in_doubt(&format!("the connection was lost while {}", self.doing)))
             }
-            (false, true) => answer.map_err(|error| error.in_doubt(&format!("{} in part", self.doing))),
-            (false, false) => answer,
         }
     }
 
@@ -63,14 +77,16 @@ impl Call {
         let (mut patience, mut tries) = (moving.server.patience(), 1);
         let mut params = params.to_vec();
         loop {
-            if let Some(place) = again_at.filter(|_| self.answer_was_lost || self.is_done_in_part) {
+            if let Some(place) = again_at.filter(|_| self.earlier != Earlier::Nothing) {
                 params[place] = &true;
             }
             let answer = moving.server.reader_of_call().await?.query(sql, &params).await;
             match answer {
                 Ok(rows) => return Ok(rows),
                 Err(failure) => {
-                    self.answer_was_lost |= Trouble::of(&failure) == Trouble::Lost;
+                    if Trouble::of(&failure) == Trouble::Lost {
+                        self.earlier = Earlier::Perhaps;
+                    }
                     moving.again_after(failure, &mut patience, &mut tries).await?;
                 }
             }

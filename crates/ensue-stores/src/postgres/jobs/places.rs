@@ -19,7 +19,7 @@ impl Places {
     /// Remembers where a claim has left its jobs. Those of lanes are looked for when they end, with those who wait for them.
     pub fn remember<'a>(&self, claimed: impl Iterator<Item = (&'a Job, Place)>) {
         let mut known = self.known();
-        for (job, place) in claimed.filter(|(job, _)| !(job.ordered && job.object.is_some())) {
+        for (job, place) in claimed.filter(|(job, _)| !job.in_lane()) {
             if known.len() >= ROWS_MAX {
                 known.clear();
             }

@@ -1,7 +1,7 @@
 //! How does a worker write how an attempt ended?
 //!
-//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`); what has only succeeded first where its claim has left it (`sql/fn_jobs_succeed.sql`), and
-//! only if it is not there by its number. Where each end leads is decided here, for both cases:
+//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`). What has only succeeded is first ended where its claims have left it (`sql/fn_jobs_succeed.sql`); if
+//! some are not there, a second commit under the same call finds them by number. Where each end leads is decided here, for both cases:
 //! that its cancellation was asked for, and that it was not. An end alone leaves the mark of its call in its row; whatever
 //! says, publishes or sends more has its answer kept. So a settlement whose answer was lost is sent again, and done once.
 
@@ -139,7 +139,9 @@ impl PostgresStore {
                 return Ok(changes.iter().map(|_| done()).collect());
             }
             // What was found at its place has the mark of this call by now, as if an answer to it had been lost.
-            call.is_done_in_part |= count > 0;
+            if count > 0 {
+                call.is_done_in_part();
+            }
         }
         let mut refused = Vec::with_capacity(changes.len());
         for change in &changes {

@@ -52,7 +52,7 @@ BEGIN
     v_drained := nullif(current_setting('{drained}', true), '')::pg_snapshot;
     v_from := pg_snapshot_xmax(v_drained);
     IF p_hint > 0 AND pg_snapshot_xmin(v_drained) >= v_from
-        AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + {looked_for}
+        AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + {look_noted_transactions_max}
     THEN
         SELECT e.seq, greatest(coalesce(p_now, clock_timestamp()), e.recorded_at), s.trimmed_to, EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
         INTO o_tail, o_recorded_at, o_trimmed_to, v_waits

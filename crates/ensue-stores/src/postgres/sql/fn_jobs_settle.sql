@@ -58,7 +58,7 @@ BEGIN
         -- Most are in no lane, and nothing of them can be refused: that is all then.
         v_now := coalesce(p_now, clock_timestamp());
         IF p_asked IS NULL AND p_results IS NULL THEN
-            -- And have only succeeded: the same in two thirds of the time.
+            -- And have only succeeded: the same in two thirds of the time. The change is that of fn_jobs_succeed.sql.
             WITH ended AS (
                 UPDATE {schema}.jobs j
                 SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false,

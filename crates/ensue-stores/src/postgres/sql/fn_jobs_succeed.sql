@@ -1,6 +1,6 @@
 -- Jobs that have only succeeded, by the places that their claims answered: answers how many of them were there. The common end of an attempt, without
--- a search for each. Who finds that some were not asks that, as for a call whose answer was lost: those that were have its mark. A place may be
--- another job's by now, and is looked at as such; jobs in lanes are not ended here, as others wait for them.
+-- a search for each. Who finds fewer than were sent calls jobs_settle with the same call, as if an answer had been lost: those that were found have its mark. A place may be
+-- another job's by now, so number, stamp, fence and state are compared; jobs in lanes are not ended here, as others wait for them. The change is that of fn_jobs_settle.sql.
 CREATE OR REPLACE FUNCTION {schema}.jobs_succeed(
     p_now timestamptz, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE

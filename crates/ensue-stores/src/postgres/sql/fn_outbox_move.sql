@@ -17,7 +17,7 @@ BEGIN
             RETURN true;
         END IF;
         PERFORM set_config('{drained}', v_seen::text, false);
-    ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + {looked_for} THEN
+    ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + {look_noted_transactions_max} THEN
         PERFORM set_config('{drained}', v_seen::text, false);
     END IF;
     RETURN false;
@@ -37,8 +37,8 @@ $body$;
 -- also those that wait for their time now and those whose key is known: 0 if nothing was there. o_tail is where the log ends then, and what comes next is recorded
 -- no earlier than o_recorded_at.
 --
--- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; a row of many events
--- (outbox_batches_tables.sql) has neither, and is opened there. Else it is looked up what is known of each; rows of many events wait for the next turn then.
+-- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; else it is looked up what is known of
+-- each. A row of many events (outbox_batches_tables.sql) has neither key nor delay, and is opened by both.
 -- Of 1,000 events with one row for all, half of them with an object, the server computes for 7 to 8 ms, of which the insert is half, and
 -- the search for the event before each a fifth.
 --
@@ -76,17 +76,15 @@ BEGIN
     SELECT array_agg(f.place) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false)
     INTO v_places, v_are_plain, o_more
     FROM (
-        SELECT c.place, c.is_plain, row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max
-            AND NOT (bool_or(c.are_many) OVER so_far AND bool_or(NOT c.is_plain) OVER so_far)) AS is_taken
+        SELECT c.place, c.is_plain,
+            row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max) AS is_taken
         FROM (
             SELECT n.* FROM (
-                SELECT o.ctid AS place, o.number, coalesce(o.count, 1) AS count, o.events IS NOT NULL AS are_many,
-                    o.key IS NULL AND o.not_before IS NULL AS is_plain,
+                SELECT o.ctid AS place, o.number, coalesce(o.count, 1) AS count, o.key IS NULL AND o.not_before IS NULL AS is_plain,
                     coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes
                 FROM {schema}.outbox o WHERE o.xid >= v_from
                 UNION ALL
-                SELECT o.ctid, o.number, coalesce(o.count, 1), o.events IS NOT NULL,
-                    o.key IS NULL AND o.not_before IS NULL,
+                SELECT o.ctid, o.number, coalesce(o.count, 1), o.key IS NULL AND o.not_before IS NULL,
                     coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0))
                 FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
             ) n ORDER BY n.number LIMIT p_limit + 1
@@ -127,53 +125,61 @@ BEGIN
     ELSE
         WITH taken AS (
             DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
+        ), opened AS (
+            SELECT t.number, 0::bigint AS nth, t.occurred_at, t.not_before, t.id, t.to_subscription, t.topic, t.object, t.payload, t.metadata,
+                t.key, t.fingerprint
+            FROM taken t WHERE t.events IS NULL
+            UNION ALL
+            SELECT t.number, e.nth, t.occurred_at, NULL, (left(t.id::text, 31) || lpad(to_hex(e.nth), 5, '0'))::uuid, (e.value ->> 'to')::uuid,
+                e.value ->> 'topic', e.value ->> 'object', coalesce(e.value -> 'payload', '{}'), nullif(nullif(e.value -> 'metadata', 'null'), '{}'),
+                NULL, NULL
+            FROM taken t CROSS JOIN LATERAL jsonb_array_elements(t.events) WITH ORDINALITY e(value, nth) WHERE t.events IS NOT NULL
         ), looked_up AS (
-            SELECT t.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = t.fingerprint AS is_same
-            FROM taken t LEFT JOIN LATERAL (
+            SELECT o.*, k.seq AS known_at, k.key IS NOT NULL AS is_known, k.fingerprint = o.fingerprint AS is_same
+            FROM opened o LEFT JOIN LATERAL (
                 SELECT known.* FROM {schema}.keys known
-                WHERE known.key = t.key AND known.recorded_at > o_recorded_at - interval '{key_window}' LIMIT 1
+                WHERE known.key = o.key AND known.recorded_at > o_recorded_at - interval '{key_window}' LIMIT 1
             ) k ON true
         ), sorted AS (
             SELECT l.*, NOT coalesce(l.is_same, false) AS is_new,
                 NOT coalesce(l.is_same, false) AND (l.not_before IS NULL OR l.not_before <= o_recorded_at) AS is_logged
             FROM looked_up l
-        ), numbered AS MATERIALIZED (
+        ), numbered AS (
             SELECT s.*, CASE WHEN s.is_logged THEN
-                o_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number ROWS UNBOUNDED PRECEDING) END AS seq
+                o_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number, s.nth ROWS UNBOUNDED PRECEDING) END AS seq
             FROM sorted s
         ), chained AS MATERIALIZED (
-            SELECT n.*, CASE WHEN n.object IS NOT NULL THEN coalesce(
-                lag(n.seq) OVER (PARTITION BY n.object ORDER BY n.seq),
+            SELECT n.*, CASE WHEN n.is_logged AND n.object IS NOT NULL THEN coalesce(
+                lag(n.seq) OVER (PARTITION BY n.object, n.is_logged ORDER BY n.seq),
                 (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
                     AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
-            FROM numbered n WHERE n.is_logged
+            FROM numbered n
         ), logged AS (
             INSERT INTO {schema}.stored_events
                 (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
             SELECT c.seq, c.prev, o_recorded_at, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata
-            FROM chained c ORDER BY c.seq
+            FROM chained c WHERE c.is_logged ORDER BY c.seq
         ), delayed AS (
             INSERT INTO {schema}.delayed
                 (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
-            SELECT n.not_before, n.occurred_at, n.id, n.to_subscription, n.topic, n.object, n.payload, n.metadata,
-                CASE WHEN NOT n.is_known THEN n.key END
-            FROM numbered n WHERE n.is_new AND NOT n.is_logged ORDER BY n.number
+            SELECT c.not_before, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata,
+                CASE WHEN NOT c.is_known THEN c.key END
+            FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.number
         ), found_by_id AS (
             INSERT INTO {schema}.delayed (seq, not_before, occurred_at, id)
-            SELECT coalesce(n.seq, n.known_at), o_recorded_at, n.occurred_at, n.id
-            FROM numbered n
-            WHERE coalesce(n.seq, n.known_at) IS NOT NULL AND (NOT n.is_new OR
-                n.id < v_ids_from OR n.id >= v_ids_to)
+            SELECT coalesce(c.seq, c.known_at), o_recorded_at, c.occurred_at, c.id
+            FROM chained c
+            WHERE coalesce(c.seq, c.known_at) IS NOT NULL AND (NOT c.is_new OR
+                c.id < v_ids_from OR c.id >= v_ids_to)
         ), keyed AS (
             INSERT INTO {schema}.keys AS known (key, fingerprint, id_part, seq, prev, recorded_at)
-            SELECT n.key, n.fingerprint, n.id, n.seq, c.prev, o_recorded_at
-            FROM numbered n LEFT JOIN chained c ON c.number = n.number
-            WHERE n.key IS NOT NULL AND NOT n.is_known
+            SELECT c.key, c.fingerprint, c.id, c.seq, c.prev, o_recorded_at
+            FROM chained c WHERE c.key IS NOT NULL AND NOT c.is_known
             ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, id_part = excluded.id_part,
                 seq = excluded.seq, prev = excluded.prev, recorded_at = excluded.recorded_at
         )
-        SELECT count(*), count(n.seq) INTO o_count, v_logged FROM numbered n;
+        SELECT count(*), count(c.seq) INTO o_count, v_logged FROM chained c;
     END IF;
     o_tail := o_tail + v_logged;
     IF NOT o_more THEN

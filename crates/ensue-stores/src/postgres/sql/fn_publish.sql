@@ -314,7 +314,6 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     v_moved bigint;
-    v_own xid8 := pg_current_xact_id_if_assigned();
     v_drained text := current_setting('{drained}', true);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -332,8 +331,9 @@ BEGIN
         PERFORM {schema}.ensure_partitions(s.o_rows, greatest(s.o_ahead, 2 * chunk_size + {outbox_row_events_max})) FROM {schema}.partitions_set() s;
         SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
     END;
-    IF v_own IS NOT NULL THEN
-        -- What the caller's own transaction publishes after this has a number that was looked at by now: the session looks from where it had looked before.
+    IF pg_current_xact_id_if_assigned() < pg_snapshot_xmax(nullif(current_setting('{drained}', true), '')::pg_snapshot) THEN
+        -- What the caller's own transaction publishes after this has a number that was looked at by now: the session looks from where it had looked before. Such a number may also
+        -- have come with this call, if it had to make a partition.
         PERFORM set_config('{drained}', coalesce(v_drained, ''), false);
     END IF;
     RETURN v_moved;

@@ -38,8 +38,8 @@ impl Pool {
             return;
         }
         if self.unwritten() >= UNWRITTEN_MAX
-            || self.is_put_off(self.calm_until)
-            || (!self.maybe_left && self.is_paced(self.claimed_at))
+            || self.put_off.to(self.calm_until, Instant::now())
+            || (!self.maybe_left && self.put_off.paced(self.claimed_at, Instant::now()))
         {
             return;
         }
@@ -56,7 +56,7 @@ impl Pool {
         }
         if !self.deliveries.may_start() {
             self.calm_until = Instant::now() + CALM;
-            self.is_put_off(self.calm_until);
+            self.put_off.to(self.calm_until, Instant::now());
             return;
         }
         self.keys.rotate_left(asked.len().min(self.keys.len()));

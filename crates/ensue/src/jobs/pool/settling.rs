@@ -57,7 +57,7 @@ impl Pool {
         }
         let may_be_put_off = !self.frees && !stopping && self.to_write.len() < MANY;
         let has_some = self.settling.is_none() && !self.to_write.is_empty();
-        if has_some && !(may_be_put_off && self.is_paced(self.settled_at)) {
+        if has_some && !(may_be_put_off && self.put_off.paced(self.settled_at, Instant::now())) {
             self.settled_at = Some(Instant::now());
             let count = self.to_write.len().min(JOBS_MAX);
             let changes: Vec<JobChange> = self.to_write.drain(..count).collect();
