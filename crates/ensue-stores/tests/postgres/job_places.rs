@@ -81,7 +81,7 @@ async fn what_is_settled_in_part_is_in_doubt() {
     assert_eq!(states, [JobState::Succeeded, JobState::Running]);
 }
 
-/// Its row is gone, and another job is where it was, under the same fence.
+/// Its row is gone, and another job is where it was, under the same fence; or the job itself, claimed by somebody else since.
 #[tokio::test]
 async fn a_place_may_be_of_another_job_by_now() {
     let log = Log::new().await;
@@ -97,6 +97,8 @@ async fn a_place_may_be_of_another_job_by_now() {
     };
     assert_eq!(log.number(&succeed(&jobs[0], &jobs[1])).await, 0);
     assert_eq!([state(&store, jobs[0].id).await, state(&store, jobs[1].id).await], [JobState::Running; 2]);
+    let taken_over = succeed(&jobs[0], &jobs[0]).replace("ARRAY[j.fence]", "ARRAY[j.fence - 1]");
+    assert_eq!(log.number(&taken_over).await, 0);
     assert_eq!(log.number(&succeed(&jobs[0], &jobs[0])).await, 1);
     assert_eq!(log.number(&succeed(&jobs[0], &jobs[0])).await, 0, "it runs no more");
 }

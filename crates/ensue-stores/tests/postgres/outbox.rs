@@ -106,6 +106,26 @@ async fn what_was_committed_before_a_call_comes_before_it() {
     }
 }
 
+/// The same for a transaction that was under way when appends before it looked.
+#[tokio::test]
+async fn what_was_under_way_when_others_looked_comes_before_who_calls_after_its_commit() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let publisher = Publisher::of(&log).await;
+    for _ in 0..3 {
+        publisher.run("BEGIN").await.unwrap();
+        publisher.publish("mine", "o").await;
+        // So many that one of them notes how far it has looked.
+        for _ in 0..40 {
+            store.append(on("o")).await.unwrap();
+        }
+        publisher.run("COMMIT").await.unwrap();
+        store.append(on("o")).await.unwrap();
+        let all = whole_log(&store).await;
+        assert_eq!(all[all.len() - 2].topic.as_str(), "mine", "it was committed before the call");
+    }
+}
+
 /// Two transactions about one row follow each other by its lock, whichever of them began first.
 #[tokio::test]
 async fn transactions_on_one_object_follow_their_locks() {
