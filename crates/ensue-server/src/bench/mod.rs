@@ -81,8 +81,13 @@ pub enum BenchCommand {
     Noop,
 }
 
-/// Carries out `ensue bench …`.
+/// Carries out `ensue bench …`, in a task: who calls from the thread that the runtime was started on is woken on another core for each answer, which an application that
+/// publishes from its tasks is not, and which costs plain inserts and Ensue unlike shares.
 pub async fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
+    tokio::spawn(carry_out(command)).await?
+}
+
+async fn carry_out(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Append(args) => append::run(args).await?,
         BenchCommand::Flow(args) => flow::run(args).await?,
