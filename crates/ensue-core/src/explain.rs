@@ -11,6 +11,7 @@ pub use object::{ObjectFacts, WaitingEvent, explain_object};
 pub use reading::{ReadingFacts, explain_reading};
 pub use schedule::{ScheduleFacts, explain_schedule};
 
+use crate::event::Seq;
 use crate::handling::{Standing, Verdict};
 use crate::jobs::{Job, JobState, seen};
 use crate::key::GroupName;
@@ -227,6 +228,8 @@ fn taken(facts: &JobFacts<'_>) -> Reason {
 pub struct DeliveryFacts<'a> {
     /// The handler's key.
     pub handler: &'a str,
+    /// The event's place.
+    pub seq: Seq,
     /// What became of the event.
     pub verdict: &'a Verdict,
     /// What the handler wants: a topic, a condition.
@@ -243,7 +246,7 @@ pub struct DeliveryFacts<'a> {
 
 /// Why an event was or was not handled by a handler.
 pub fn explain_delivery(facts: &DeliveryFacts<'_>) -> Explanation {
-    let DeliveryFacts { handler, verdict, wants, note, rules, is_served, object } = *facts;
+    let DeliveryFacts { handler, seq, verdict, wants, note, rules, is_served, object } = *facts;
     let mut because = Vec::new();
     let is_open = verdict.standing.is_open();
     if is_open {
@@ -259,12 +262,12 @@ pub fn explain_delivery(facts: &DeliveryFacts<'_>) -> Explanation {
             because.push(Reason::new(ReasonKind::State, None, detail).fix(fix));
         }
         Standing::Held => {
-            let name = object.map_or_else(String::new, |object| format!(" of {object}"));
-            let detail = format!("its attempts are exhausted, and everything{name} waits behind it");
-            let fix = match object {
-                Some(object) => format!("ensue object retry {object} --handler {handler}, or skip instead of retry"),
-                None => format!("ensue event retry SEQ --handler {handler}, or skip instead of retry"),
+            let (detail, what) = match object {
+                Some(object) => (format!("everything of {object} waits behind it"), format!("object retry {object}")),
+                None => ("it waits for somebody".to_owned(), format!("event retry {seq}")),
             };
+            let detail = format!("its attempts are exhausted, and {detail}");
+            let fix = format!("ensue {what} --handler {handler}, or skip instead of retry");
             because.push(Reason::new(ReasonKind::State, object.map(str::to_owned), detail).fix(fix));
         }
         Standing::Done | Standing::Dead | Standing::Cancelled | Standing::Skipped => {

@@ -3,6 +3,7 @@
 //! Only the shape is read here; whether it can be is looked at in `handlers_check.rs`. Whatever can be wrong keeps its
 //! place in the file.
 
+use super::command_line::CommandLine;
 use super::units::Span;
 use ensue::{Mode, OnExhausted, Start};
 use serde::de::value::MapAccessDeserializer;
@@ -34,7 +35,7 @@ pub struct Fields {
     /// The last part of its key.
     pub name: Option<Spanned<String>>,
     /// A program and its arguments.
-    pub command: Option<Spanned<Vec<String>>>,
+    pub command: Option<Spanned<CommandLine>>,
     /// A URL that every event is posted to.
     pub webhook: Option<Spanned<String>>,
     /// Workers elsewhere claim its deliveries.
@@ -259,7 +260,7 @@ mod tests {
         let counts: Vec<(&str, usize)> = handlers.0.iter().map(|(key, list)| (&*key.value, list.len())).collect();
         assert_eq!(counts, [("a", 0), ("b", 0), ("c", 2)]);
         let super::Entry::Described(fields) = &handlers.0[2].1[1].value else { panic!("it is described") };
-        assert_eq!(fields.command.as_ref().unwrap().value, ["sleep", "5"]);
+        assert_eq!(fields.command.as_ref().unwrap().value.0, ["sleep", "5"]);
         assert_eq!(fields.start.unwrap().0, ensue::Start::After(7));
     }
 }

@@ -221,7 +221,7 @@ impl Place<'_> {
         }
         match (&fields.command, &fields.webhook) {
             (Some(command), None) => {
-                command_of(&command.value).map_err(|reason| self.refuse(command, Some("command"), reason))
+                command_of(&command.value.0).map_err(|reason| self.refuse(command, Some("command"), reason))
             }
             (None, Some(webhook)) => {
                 webhook_of(&webhook.value, guard).map_err(|reason| self.refuse(webhook, Some("webhook"), reason))

@@ -7,6 +7,7 @@
 //! | question | file |
 //! |---|---|
 //! | What does the config file say? | `file.rs` |
+//! | How is a program written in it? | `command_line.rs` |
 //! | What does it say about handlers, and can that be? | `handlers.rs`, `handlers_check.rs` |
 //! | Can these handlers be on the store that was opened? | `handlers_on_store.rs` |
 //! | What does it say about sources and their collections, and can that be? | `sources.rs` |
@@ -15,6 +16,7 @@
 //! | Who may use the server? | `tokens.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
 
+pub mod command_line;
 pub mod file;
 pub mod handlers;
 pub mod handlers_check;

@@ -1,5 +1,6 @@
 //! What does the config file say about sources and their collections, and can that be?
 
+use super::command_line::CommandLine;
 use super::file::place;
 use super::handlers::{RetryFields, Wait};
 use super::handlers_check::{self, Runs};
@@ -45,7 +46,7 @@ pub struct CollectionFields {
     /// How often, and after how long.
     pub retry: Option<Spanned<RetryFields>>,
     /// A program and its arguments.
-    pub command: Option<Spanned<Vec<String>>>,
+    pub command: Option<Spanned<CommandLine>>,
     /// A URL that every task is posted to.
     pub webhook: Option<Spanned<String>>,
 }
@@ -159,9 +160,8 @@ impl At<'_> {
             return Err(self.refuse(timeout, ".timeout", reason));
         }
         let runs = match (&fields.command, &fields.webhook) {
-            (Some(command), None) => {
-                handlers_check::command_of(&command.value).map_err(|reason| self.refuse(command, ".command", reason))?
-            }
+            (Some(command), None) => handlers_check::command_of(&command.value.0)
+                .map_err(|reason| self.refuse(command, ".command", reason))?,
             (None, Some(webhook)) => handlers_check::webhook_of(&webhook.value, guard)
                 .map_err(|reason| self.refuse(webhook, ".webhook", reason))?,
             (None, None) => {

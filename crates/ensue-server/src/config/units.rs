@@ -49,7 +49,7 @@ impl FromStr for Span {
         };
         let (count, unit) = split(text).ok_or_else(wrong)?;
         if count == 0 {
-            return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));
+            return Err(format!("`{text}` is no time at all: write more than 0, or leave it out"));
         }
         let (_, millis_each) = SPAN_UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
         let millis = count.checked_mul(millis_each).and_then(|millis| i64::try_from(millis).ok()).ok_or_else(wrong)?;

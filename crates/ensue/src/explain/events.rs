@@ -57,6 +57,7 @@ impl Ensue {
             }
             let facts = DeliveryFacts {
                 handler: report.handler.as_str(),
+                seq: event.seq,
                 verdict: &report.verdict,
                 wants: &wants,
                 note: report.note.as_deref(),
@@ -118,12 +119,15 @@ impl Ensue {
 /// The verdict over all handlers, with the first reason of each that has not done it, or gave it up.
 fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
     const SETTLED: [&str; 6] = ["done", "succeeded", "cancelled", "skipped", "not_matched", "before_start"];
-    let mut because = Vec::new();
+    let (mut because, mut passed_over) = (Vec::new(), Vec::new());
     let (mut is_open, mut is_held, mut is_dead, mut is_matched, mut is_unknown) = (false, false, false, false, false);
     for ExplainedDelivery { handler, explanation } in handlers {
         let verdict = explanation.verdict.as_str();
         is_matched |= !matches!(verdict, "not_matched" | "before_start" | "passed");
         is_held |= verdict == "held";
+        if matches!(verdict, "skipped" | "cancelled") {
+            passed_over.push(format!("`{handler}`: {verdict}"));
+        }
         if SETTLED.contains(&verdict) {
             continue;
         }
@@ -140,7 +144,8 @@ fn in_all(handlers: &[ExplainedDelivery]) -> Explanation {
         let detail = match (handlers.len(), is_matched) {
             (0, _) => "there is no handler".to_owned(),
             (count, false) => format!("none of the {count} handlers wants it"),
-            (_, true) => "every handler that wants it is done with it".to_owned(),
+            (_, true) if passed_over.is_empty() => "every handler that wants it is done with it".to_owned(),
+            (_, true) => format!("no handler has anything left to do for it; {}", passed_over.join(", ")),
         };
         because.push(Reason::new(ReasonKind::State, None, detail));
     }
