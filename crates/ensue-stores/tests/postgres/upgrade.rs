@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
-/// Everything that a schema is made of, a line each; LOG stands for its name. The partitions of the log are its content; what functions do is for
+/// Everything that a schema is made of, a line each; LOG stands for its name. That a column may not be null is told with the column: from Postgres 18 on it is a constraint, too, with the name that the column had first. The partitions of the log are its content; what functions do is for
 /// `drift` to tell.
 async fn shape(log: &Log) -> Vec<String> {
     let ask = "SELECT x FROM (
@@ -27,7 +27,7 @@ async fn shape(log: &Log) -> Vec<String> {
         UNION ALL SELECT pg_get_indexdef(c.oid) FROM pg_class c
         WHERE c.relnamespace = 'LOG'::regnamespace AND NOT c.relispartition AND c.relkind IN ('i', 'I')
         UNION ALL SELECT format('constraint %s %s', c.conname, pg_get_constraintdef(c.oid)) FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
-        WHERE c.connamespace = 'LOG'::regnamespace AND NOT r.relispartition
+        WHERE c.connamespace = 'LOG'::regnamespace AND NOT r.relispartition AND c.contype <> 'n'
         UNION ALL SELECT pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE c.relnamespace = 'LOG'::regnamespace AND NOT t.tgisinternal
         UNION ALL SELECT format('view %s %s', c.relname, pg_get_viewdef(c.oid)) FROM pg_class c
