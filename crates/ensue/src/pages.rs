@@ -2,26 +2,42 @@
 //!
 //! A stream whose reader has stopped keeps what was read for it, so that must be little: [`HELD_BYTES_MAX`] instead of
 //! the store's whole page. What a page has beyond that is put back, to be read again later; so that this stays rare,
-//! the next page asks for as many events as fit by the sizes of the last.
+//! the next page asks for as many events as fit by the sizes of the last. The tail, of which a process has one, reads more
+//! at once: a page costs as much as the reading of some hundred events.
 
 use ensue_core::room::Room;
 use ensue_core::store::Page;
 use ensue_core::{Event, Seq};
 use std::sync::Arc;
 
-/// How many events are read at once.
+/// How many events are read at once, for a stream and for the tail.
 const EVENTS_MAX: usize = 256;
-/// How many bytes of events are held at once (but always one event).
+const TAIL_EVENTS_MAX: usize = 1_024;
+/// How many bytes of events are held at once for a stream (but always one event), and for the tail.
 pub(crate) const HELD_BYTES_MAX: usize = 256 << 10;
+const TAIL_BYTES_MAX: usize = 2 * HELD_BYTES_MAX;
 
 /// Reads page after page, none of which holds much.
 pub(crate) struct Pages {
+    events_max: usize,
+    bytes_max: usize,
     limit_next: usize,
 }
 
 impl Pages {
-    pub fn new() -> Self {
-        Self { limit_next: EVENTS_MAX }
+    /// For one of many who read.
+    pub fn of_stream() -> Self {
+        Self { events_max: EVENTS_MAX, bytes_max: HELD_BYTES_MAX, limit_next: EVENTS_MAX }
+    }
+
+    /// For the one that reads for all.
+    pub fn of_tail() -> Self {
+        Self { events_max: TAIL_EVENTS_MAX, bytes_max: TAIL_BYTES_MAX, limit_next: TAIL_EVENTS_MAX }
+    }
+
+    /// Does so much fit on a page?
+    pub fn has_room_for(&self, events: usize, bytes: usize) -> bool {
+        events <= self.limit_next && bytes < self.bytes_max
     }
 
     /// How many events the next page should have.
@@ -32,14 +48,14 @@ impl Pages {
     /// What is held of a page, and the place up to which it was looked at then.
     pub fn take(&mut self, page: Page) -> (Vec<Arc<Event>>, Seq) {
         let (mut events, mut next) = (page.events, page.next);
-        let mut room = Room::of(HELD_BYTES_MAX);
+        let mut room = Room::of(self.bytes_max);
         let held = events.iter().take_while(|event| room.take(event.bytes())).count();
         if held < events.len() {
             events.truncate(held);
             next = events[held - 1].seq;
         }
         let average = (room.taken() / held.max(1)).max(1);
-        self.limit_next = (HELD_BYTES_MAX / average).clamp(1, EVENTS_MAX);
+        self.limit_next = (self.bytes_max / average).clamp(1, self.events_max);
         (events.into_iter().map(Arc::new).collect(), next)
     }
 }
@@ -68,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_little_however_large_the_events_are() {
-        let mut pages = Pages::new();
+        let mut pages = Pages::of_stream();
         let (held, next) = pages.take(page(0, &[100_000; 40]));
         assert_eq!((held.len(), next, pages.limit()), (2, 2, 2));
         let (held, next) = pages.take(page(2, &[1 << 20]));
@@ -76,8 +92,17 @@ mod tests {
     }
 
     #[test]
+    fn the_tail_reads_more_at_once_and_holds_little_too() {
+        let mut pages = Pages::of_tail();
+        assert!(pages.limit() > Pages::of_stream().limit());
+        let (held, next) = pages.take(page(0, &[100_000; 40]));
+        assert_eq!((held.len(), next, pages.limit()), (5, 5, 5));
+        assert!(pages.has_room_for(5, 300_000) && !pages.has_room_for(6, 300_000) && !pages.has_room_for(5, 600_000));
+    }
+
+    #[test]
     fn small_events_come_by_the_page_and_none_is_left_out() {
-        let mut pages = Pages::new();
+        let mut pages = Pages::of_stream();
         let (held, next) = pages.take(page(0, &[200; 256]));
         assert_eq!((held.len(), next, pages.limit()), (256, 256, EVENTS_MAX));
         let (held, next) = pages.take(Page { events: Vec::new(), next: 900, first: 1 });

@@ -180,7 +180,7 @@ pub(crate) async fn open(
         setbacks_seen,
         wanted,
         prevs,
-        pages: Pages::new(),
+        pages: Pages::of_stream(),
         at: begin_after.min(read_to),
         begin_after,
         source: Source::Store,

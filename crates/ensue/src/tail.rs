@@ -16,7 +16,7 @@
 
 use crate::marks::Marks;
 use crate::own::Own;
-use crate::pages::{HELD_BYTES_MAX, Pages};
+use crate::pages::Pages;
 use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
 use ensue_core::{Event, EventId, Filter, Seq, StoreError};
@@ -153,7 +153,7 @@ impl Tail {
         let bell = self.bell.clone();
         let session = self.store.session();
         let at = self.store.bounds().await?.last;
-        let position = Position { at, session, marks: Marks::at_end(&self.store, at).await?, pages: Pages::new() };
+        let position = Position { at, session, marks: Marks::at_end(&self.store, at).await?, pages: Pages::of_tail() };
         self.own.listen(true);
         self.read_to.store(at, Ordering::SeqCst);
         let (handout, live) = broadcast::channel(PAGES_BEHIND_MAX);
@@ -276,8 +276,7 @@ impl Tail {
         let at = *at;
         // Before the look: what is appended in this session from now on comes after what it finds.
         let session_now = self.store.session();
-        let limit = pages.limit();
-        let read = Read { after: at.saturating_sub(1), limit: limit + 1, filter: Filter::default() };
+        let read = Read { after: at.saturating_sub(1), limit: pages.limit() + 1, filter: Filter::default() };
         let mut page = self.store.read(read).await?;
         let is_known = |event: &Event| event.seq == at && marks.agree_with(event);
         // What retention took cannot be compared.
@@ -289,7 +288,7 @@ impl Tail {
         if page.next <= at {
             return Ok(Look::Nothing);
         }
-        let is_all = page.events.len() <= limit && page.events.iter().map(Event::bytes).sum::<usize>() < HELD_BYTES_MAX;
+        let is_all = pages.has_room_for(page.events.len(), page.events.iter().map(Event::bytes).sum());
         page.events.retain(|event| event.seq > at);
         // What was forgotten before it could be read is not claimed: streams find out for themselves.
         let after = at.max(page.first - 1);

@@ -74,7 +74,9 @@ use crate::bench;
 use clap::{CommandFactory, Parser, Subcommand};
 use ensue::rules::RuleKind;
 use std::io::{self, IsTerminal};
+use std::num::NonZero;
 use std::process::ExitCode;
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 /// The variable that says what to log, such as `info` or `ensue=debug`.
@@ -231,6 +233,16 @@ impl Command {
     }
 }
 
+/// One thread more than there are processors, unless `TOKIO_WORKER_THREADS` says how many: while handlers keep all of them
+/// busy, one still waits for what the database and the network have to say.
+fn runtime() -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        builder.worker_threads(std::thread::available_parallelism().map_or(1, NonZero::get) + 1);
+    }
+    builder.enable_all().build()
+}
+
 /// Parses the command line, runs the command, and answers with the exit code: 0 only on success.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
@@ -244,7 +256,7 @@ pub fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: cannot start the runtime: {error}");

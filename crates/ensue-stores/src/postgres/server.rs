@@ -10,7 +10,7 @@
 
 use super::asking::Way;
 use super::beside::Beside;
-use super::connection::{Connection, Reader, within};
+use super::connection::{Carrier, Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
 use super::outage::Outage;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Config, Error, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What a query is given.
@@ -107,6 +107,11 @@ impl Server {
 
     /// A connection outside the pool, within this time.
     pub async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
+        self.spawned(limit, |_| {}).await
+    }
+
+    /// The same, carried by whoever waits for it.
+    pub async fn connect_carried(&self, limit: Duration) -> Result<(Client, Carrier), Failure> {
         self.connect_with(limit, |_| {}).await
     }
 
@@ -116,23 +121,31 @@ impl Server {
         limit: Duration,
     ) -> Result<(Connection, mpsc::UnboundedReceiver<String>), Failure> {
         let (rings, heard) = mpsc::unbounded_channel();
-        let connection = self.connect_with(limit, move |ring| {
+        let connection = self.spawned(limit, move |ring| {
             // Nobody may listen any more.
             let _ = rings.send(ring);
         });
         Ok((connection.await?, heard))
     }
 
+    async fn spawned(&self, limit: Duration, rung: impl Fn(String) + Send + 'static) -> Result<Connection, Failure> {
+        let (client, carrier) = self.connect_with(limit, rung).await?;
+        Ok(Connection::new(client, carrier.spawn()))
+    }
+
     async fn connect_with(
         &self,
         limit: Duration,
         rung: impl Fn(String) + Send + 'static,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<(Client, Carrier), Failure> {
         let connecting = async {
-            let connection = connect_bare(&self.config, &self.tls, rung).await?;
-            self.way.pin(&connection, None).await?;
-            self.beside.look(&connection, &self.place).await?;
-            Ok::<_, Error>(connection)
+            let (client, mut carrier) = connect_bare(&self.config, &self.tls, rung).await?;
+            let asking = async {
+                self.way.pin(&client, None).await?;
+                self.beside.look(&client, &self.place).await
+            };
+            carrier.until(asking).await?;
+            Ok::<_, Error>((client, carrier))
         };
         let connection = within(limit, connecting).await?;
         self.outage.back(&self.place);
@@ -251,9 +264,9 @@ async fn connect_bare(
     config: &Config,
     tls: &MakeRustlsConnect,
     rung: impl Fn(String) + Send + 'static,
-) -> Result<Connection, Error> {
+) -> Result<(Client, Carrier), Error> {
     let (client, mut connection) = config.connect(tls.clone()).await?;
-    let task = tokio::spawn(async move {
+    let carrier = Carrier::new(async move {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
             match message {
                 Ok(AsyncMessage::Notification(ring)) => rung(ring.payload().to_owned()),
@@ -265,16 +278,16 @@ async fn connect_bare(
             }
         }
     });
-    Ok(Connection::new(client, task))
+    Ok((client, carrier))
 }
 
 /// Is there a pooler in between that gives sessions to others?
 async fn find_out(config: &Config, tls: &MakeRustlsConnect, limit: Duration) -> Result<bool, Failure> {
     let looking = async {
         let name = format!("ensue_{:032x}", rand::random::<u128>());
-        let one = connect_bare(config.clone().application_name(&name), tls, |_| {}).await?;
-        let other = connect_bare(config, tls, |_| {}).await?;
-        pooling::is_shared(&one, &name, &other).await
+        let (one, mut carrier) = connect_bare(config.clone().application_name(&name), tls, |_| {}).await?;
+        let (other, mut other_carrier) = connect_bare(config, tls, |_| {}).await?;
+        carrier.until(other_carrier.until(pooling::is_shared(&one, &name, &other))).await
     };
     within(limit, looking).await
 }

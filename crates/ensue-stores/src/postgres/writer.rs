@@ -6,7 +6,7 @@
 use super::asking::Ready;
 use super::batch::{Call, Columns, Outcome};
 use super::bell::Bell;
-use super::connection::{Connection, within};
+use super::connection::{Carrier, within};
 use super::doubt::{Doubt, Tracing};
 use super::error::{Failure, Trouble, explain};
 use super::following::Following;
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 
 /// How many calls may wait in the queue before callers wait to enter it.
 pub(super) const QUEUE_MAX: usize = 4_096;
@@ -37,7 +38,9 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// The connection that writes, and what is known of the log on it.
 struct Session {
-    client: Connection,
+    client: Client,
+    /// The task carries the bytes itself while it waits.
+    carrier: Carrier,
     append: Ready,
     tracing: Tracing,
 }
@@ -79,7 +82,7 @@ impl Writer {
         loop {
             let first = match held_over.take() {
                 Some(call) => call,
-                None => match queue.recv().await {
+                None => match self.carried(queue.recv()).await {
                     Some(call) => call,
                     None => return,
                 },
@@ -91,6 +94,14 @@ impl Writer {
                 self.append(gathered.calls).await;
                 self.bell.append_begins_or_ends();
             }
+        }
+    }
+
+    /// Waits, and carries what the connection has to say: that it has ended, above all.
+    async fn carried<T>(&mut self, waited_for: impl Future<Output = T>) -> T {
+        match &mut self.session {
+            Some(session) => session.carrier.until(waited_for).await,
+            None => waited_for.await,
         }
     }
 
@@ -183,12 +194,12 @@ impl Writer {
             // Whatever became of it: to remember nothing is always right.
             self.heads = remembering.await.unwrap_or_else(|_| Heads::begin_at(self.tail));
         }
-        let session = self.session.as_ref().expect("connected just above");
+        let session = self.session.as_mut().expect("connected just above");
         let mut found = 0;
         if let Some(open) = doubt {
             found = within(
                 self.moving.server.statement_time_max,
-                open.settle(&session.client, &self.moving.server.way, &self.moving.sql, calls),
+                session.carrier.until(open.settle(&session.client, &self.moving.server.way, &self.moving.sql, calls)),
             )
             .await?;
             *doubt = None;
@@ -202,7 +213,8 @@ impl Writer {
         let limit = self.moving.server.statement_time_max + sending_time(calls);
         let (trace, first) = session.tracing.next();
         let sent = columns.send(&session.client, &session.append, now, hint, self.bell.has_others());
-        let row = match within(limit, self.moving.server.way.together(&session.client, &first, sent)).await {
+        let sent = self.moving.server.way.together(&session.client, &first, sent);
+        let row = match within(limit, session.carrier.until(sent)).await {
             Ok(row) => row,
             Err(failure) => {
                 if Trouble::of(&failure) == Trouble::Lost {
@@ -249,7 +261,6 @@ impl Writer {
         if outcome.logged >= REMEMBERED_ASIDE_MIN {
             self.remembering = Some(tokio::spawn(remember));
         } else {
-            tokio::task::yield_now().await;
             self.heads = remember.await;
         }
         self.moving.partitions.look_ahead(self.tail);
@@ -269,7 +280,7 @@ impl Writer {
     }
 
     async fn make_session(&mut self, limit: Duration) -> Result<(), Failure> {
-        let client = self.moving.server.connect(limit).await?;
+        let (client, mut carrier) = self.moving.server.connect_carried(limit).await?;
         let asking = async {
             let way = &self.moving.server.way;
             let append = way.ready(&client, &self.moving.sql.append).await?;
@@ -278,14 +289,14 @@ impl Writer {
             let tail = tail.first().ok_or(Failure::Nothing)?;
             Ok::<_, Failure>((append, tracing, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
         };
-        let (append, tracing, tail, tail_at) = within(self.moving.server.statement_time_max, asking).await?;
+        let (append, tracing, tail, tail_at) = within(self.moving.server.statement_time_max, carrier.until(asking)).await?;
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);
         self.remembering = None;
         self.moving.last.store(self.tail, Ordering::Relaxed);
         self.following.begin();
-        self.session = Some(Session { client, append, tracing });
+        self.session = Some(Session { client, carrier, append, tracing });
         Ok(())
     }
 }

@@ -130,7 +130,7 @@ impl<'w> Life<'w> {
             replays: worker.replays().await?,
             source: Source::Store,
             reading: None,
-            pages: Pages::new(),
+            pages: Pages::of_stream(),
             taken: VecDeque::new(),
             window: Window::after(cursor),
             lanes: Lanes::default(),
