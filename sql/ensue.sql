@@ -920,8 +920,8 @@ $body$;
 -- also those that wait for their time now and those whose key is known: 0 if nothing was there. o_tail is where the log ends then, and what comes next is recorded
 -- no earlier than o_recorded_at.
 --
--- First which rows are taken. If none of them has a key or a delay, which is the common case, one short statement moves them; else it is looked up what is known of
--- each. A row of many events (outbox_batches_tables.sql) has neither key nor delay, and is opened by both.
+-- First which rows are taken. If none of them has a key or a delay or has waited for long, which is the common case, one short statement moves them; else it is
+-- looked up what is known of each. A row of many events (outbox_batches_tables.sql) has neither key nor delay, and is opened by both.
 -- Of 1,000 events with one row for all, half of them with an object, the server computes for 7 to 8 ms, of which the insert is half, and
 -- the search for the event before each a fifth.
 --
@@ -963,11 +963,13 @@ BEGIN
             row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max) AS is_taken
         FROM (
             SELECT n.* FROM (
-                SELECT o.ctid AS place, o.number, coalesce(o.count, 1) AS count, o.key IS NULL AND o.not_before IS NULL AS is_plain,
+                SELECT o.ctid AS place, o.number, coalesce(o.count, 1) AS count,
+                    o.key IS NULL AND o.not_before IS NULL AND o.id >= v_ids_from AND o.id < v_ids_to AS is_plain,
                     coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes
                 FROM "ensue".outbox o WHERE o.xid >= v_from
                 UNION ALL
-                SELECT o.ctid, o.number, coalesce(o.count, 1), o.key IS NULL AND o.not_before IS NULL,
+                SELECT o.ctid, o.number, coalesce(o.count, 1),
+                    o.key IS NULL AND o.not_before IS NULL AND o.id >= v_ids_from AND o.id < v_ids_to,
                     coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0))
                 FROM "ensue".outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
             ) n ORDER BY n.number LIMIT p_limit + 1
@@ -989,22 +991,18 @@ BEGIN
             SELECT p.place + e.nth, p.occurred_at, (p.id_start || lpad(to_hex(e.nth), 5, '0'))::uuid, (e.value ->> 'to')::uuid,
                 e.value ->> 'topic', e.value ->> 'object', coalesce(e.value -> 'payload', '{}'), nullif(nullif(e.value -> 'metadata', 'null'), '{}')
             FROM placed p CROSS JOIN LATERAL jsonb_array_elements(p.events) WITH ORDINALITY e(value, nth) WHERE p.events IS NOT NULL
-        ), logged AS (
-            INSERT INTO "ensue".stored_events
-                (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
-            SELECT o.seq, CASE WHEN o.object IS NOT NULL THEN coalesce(
-                    lag(o.seq) OVER (PARTITION BY o.object ORDER BY o.seq),
-                    (SELECT e.seq FROM "ensue".stored_events e
-                     WHERE hashtextextended(e.object, 0) = hashtextextended(o.object, 0) AND e.object = o.object
-                        AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END,
-                o_recorded_at, o.occurred_at, o.id, o.to_subscription, o.topic, o.object, o.payload, o.metadata
-            FROM opened o ORDER BY o.seq
-            RETURNING seq, occurred_at, id_part
-        ), found_by_id AS (
-            INSERT INTO "ensue".delayed (seq, not_before, occurred_at, id)
-            SELECT l.seq, o_recorded_at, l.occurred_at, l.id_part FROM logged l WHERE l.id_part < v_ids_from OR l.id_part >= v_ids_to
         )
-        SELECT count(*), count(*) INTO o_count, v_logged FROM logged l;
+        INSERT INTO "ensue".stored_events
+            (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
+        SELECT o.seq, CASE WHEN o.object IS NOT NULL THEN coalesce(
+                lag(o.seq) OVER (PARTITION BY o.object ORDER BY o.seq),
+                (SELECT e.seq FROM "ensue".stored_events e
+                 WHERE hashtextextended(e.object, 0) = hashtextextended(o.object, 0) AND e.object = o.object
+                    AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END,
+            o_recorded_at, o.occurred_at, o.id, o.to_subscription, o.topic, o.object, o.payload, o.metadata
+        FROM opened o ORDER BY o.seq;
+        GET DIAGNOSTICS o_count = ROW_COUNT;
+        v_logged := o_count;
     ELSE
         WITH taken AS (
             DELETE FROM "ensue".outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
