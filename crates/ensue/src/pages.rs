@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// How many events are read at once, for a stream and for the tail.
 const EVENTS_MAX: usize = 256;
 const TAIL_EVENTS_MAX: usize = 1_024;
-/// How many bytes of events are held at once for a stream (but always one event), and for the tail.
+/// How many bytes of events are held at once for a stream (but always one event), and for the tail: as much as a thousand events of some hundred bytes have.
 pub(crate) const HELD_BYTES_MAX: usize = 256 << 10;
 const TAIL_BYTES_MAX: usize = 2 * HELD_BYTES_MAX;
 
@@ -35,9 +35,9 @@ impl Pages {
         Self { events_max: TAIL_EVENTS_MAX, bytes_max: TAIL_BYTES_MAX, limit_next: TAIL_EVENTS_MAX }
     }
 
-    /// Does so much fit on a page?
-    pub fn has_room_for(&self, events: usize, bytes: usize) -> bool {
-        events <= self.limit_next && bytes < self.bytes_max
+    /// Was this page, read with one event more than the limit, all that there was? To be asked before it is taken.
+    pub fn is_all(&self, page: &Page) -> bool {
+        page.events.len() <= self.limit_next && page.events.iter().map(Event::bytes).sum::<usize>() < self.bytes_max
     }
 
     /// How many events the next page should have.
@@ -97,7 +97,9 @@ mod tests {
         assert!(pages.limit() > Pages::of_stream().limit());
         let (held, next) = pages.take(page(0, &[100_000; 40]));
         assert_eq!((held.len(), next, pages.limit()), (5, 5, 5));
-        assert!(pages.has_room_for(5, 300_000) && !pages.has_room_for(6, 300_000) && !pages.has_room_for(5, 600_000));
+        assert!(pages.is_all(&page(5, &[1_000; 5])));
+        assert!(!pages.is_all(&page(5, &[1_000; 6])), "one more than was to be read");
+        assert!(!pages.is_all(&page(5, &[200_000; 3])), "more than may be held");
     }
 
     #[test]

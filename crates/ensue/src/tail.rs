@@ -288,7 +288,7 @@ impl Tail {
         if page.next <= at {
             return Ok(Look::Nothing);
         }
-        let is_all = pages.has_room_for(page.events.len(), page.events.iter().map(Event::bytes).sum());
+        let is_all = pages.is_all(&page);
         page.events.retain(|event| event.seq > at);
         // What was forgotten before it could be read is not claimed: streams find out for themselves.
         let after = at.max(page.first - 1);

@@ -76,7 +76,7 @@ use ensue::rules::RuleKind;
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
 use std::process::ExitCode;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
 /// The variable that says what to log, such as `info` or `ensue=debug`.
@@ -233,10 +233,10 @@ impl Command {
     }
 }
 
-/// One thread more than there are processors, unless `TOKIO_WORKER_THREADS` says how many: while handlers keep all of them
-/// busy, one still waits for what the database and the network have to say.
-fn runtime() -> io::Result<Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
+/// With one thread more than there are processors, unless `TOKIO_WORKER_THREADS` says how many: with as many busy in handlers as
+/// there are processors, one is left to hear what the database and the network say.
+fn make_runtime() -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         builder.worker_threads(std::thread::available_parallelism().map_or(1, NonZero::get) + 1);
     }
@@ -256,7 +256,7 @@ pub fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
     }
-    let runtime = match runtime() {
+    let runtime = match make_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: cannot start the runtime: {error}");

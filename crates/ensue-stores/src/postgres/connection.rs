@@ -9,14 +9,9 @@ use super::asking::{Ready, Way};
 use super::error::{Failure, Trouble};
 use super::server::Params;
 use deadpool_postgres::Object;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use std::future::poll_fn;
-use std::ops::{Deref, DerefMut};
-use std::pin::pin;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, Row};
@@ -29,42 +24,6 @@ pub(super) async fn within<T, E: Into<Failure>>(
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer.map_err(Into::into),
         Err(_) => Err(Failure::Silence(limit)),
-    }
-}
-
-/// Carries a connection's bytes for as long as it is polled; ends with the connection.
-pub(super) struct Carrier(Option<BoxFuture<'static, ()>>);
-
-impl Carrier {
-    pub fn new(carrying: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Some(carrying.boxed()))
-    }
-
-    /// Carries while somebody waits for something: without a task of its own, which would stand in line twice for each
-    /// statement behind whatever else the process has to do.
-    pub async fn until<T>(&mut self, waited_for: impl Future<Output = T>) -> T {
-        let mut waited_for = pin!(waited_for);
-        poll_fn(|cx| {
-            // What it sends is carried at once, and what is answered by then is taken at once.
-            if let Poll::Ready(answer) = waited_for.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            match &mut self.0 {
-                None => return Poll::Pending,
-                Some(carrying) => {
-                    if carrying.as_mut().poll(cx).is_ready() {
-                        self.0 = None;
-                    }
-                }
-            }
-            waited_for.as_mut().poll(cx)
-        })
-        .await
-    }
-
-    /// Carries in a task of its own from here on.
-    pub fn spawn(self) -> JoinHandle<()> {
-        tokio::spawn(self.0.unwrap_or_else(|| std::future::ready(()).boxed()))
     }
 }
 
@@ -86,12 +45,6 @@ impl Deref for Connection {
 
     fn deref(&self) -> &Client {
         &self.client
-    }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut Client {
-        &mut self.client
     }
 }
 

@@ -10,6 +10,7 @@
 //! | How is a statement asked, in a session of ours and behind a pooler? | `asking` |
 //! | How long, and how often, is a server that is away tried again? | `patience` |
 //! | How long do we wait for an answer? | `connection` |
+//! | Who carries a connection's bytes? | `carrier` |
 //! | How often is it said that the server is away? | `outage` |
 //! | How does what we store become part of somebody's own transaction? | [`own`] |
 //! | What does a failure mean to the caller? | `error` |
@@ -52,6 +53,7 @@ mod asking;
 mod batch;
 mod bell;
 mod beside;
+mod carrier;
 mod connection;
 mod definitions;
 mod deliveries;

@@ -5,7 +5,7 @@
 //! in between, which gives the session that one of them has just used to the other. Other clients of the pooler may take it first. But a
 //! pooler has no session for who has not asked anything yet: where there is none under the name of a new connection, it is looked more often.
 
-use tokio_postgres::Client;
+use super::connection::Connection;
 use super::error::Failure;
 use tokio_postgres::SimpleQueryMessage;
 
@@ -25,7 +25,7 @@ pub(super) enum Pooler {
 }
 
 /// Do these two connections share sessions? The first is known by a name that nobody else has, and has not asked anything.
-pub(super) async fn is_shared(one: &Client, name: &str, other: &Client) -> Result<bool, Failure> {
+pub(super) async fn is_shared(one: &Connection, name: &str, other: &Connection) -> Result<bool, Failure> {
     let sessions = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
     let looks = match first_value(other, &sessions).await?.as_deref() {
         Some("0") => LOOKS_AT_POOLER,
@@ -48,12 +48,12 @@ pub(super) async fn is_shared(one: &Client, name: &str, other: &Client) -> Resul
 }
 
 /// The number of the session in which a connection is just now. Nothing is prepared for it.
-async fn session(client: &Client, before: &str) -> Result<Option<String>, Failure> {
+async fn session(client: &Connection, before: &str) -> Result<Option<String>, Failure> {
     first_value(client, &format!("{before}SELECT pg_backend_pid()")).await
 }
 
 /// What a statement answers.
-async fn first_value(client: &Client, sql: &str) -> Result<Option<String>, Failure> {
+async fn first_value(client: &Connection, sql: &str) -> Result<Option<String>, Failure> {
     let messages = client.simple_query(sql).await?;
     Ok(messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),

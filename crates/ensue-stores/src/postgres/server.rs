@@ -10,7 +10,8 @@
 
 use super::asking::Way;
 use super::beside::Beside;
-use super::connection::{Carrier, Connection, Reader, within};
+use super::carrier::Carrier;
+use super::connection::{Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
 use super::options::PostgresOptions;
 use super::outage::Outage;
@@ -107,12 +108,7 @@ impl Server {
 
     /// A connection outside the pool, within this time.
     pub async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
-        self.spawned(limit, |_| {}).await
-    }
-
-    /// The same, carried by whoever waits for it.
-    pub async fn connect_carried(&self, limit: Duration) -> Result<(Client, Carrier), Failure> {
-        self.connect_with(limit, |_| {}).await
+        self.connect_with(limit, |_| {}).await.map(by_task)
     }
 
     /// The same, with what is rung on the channels that it listens to. They end with the connection.
@@ -121,18 +117,19 @@ impl Server {
         limit: Duration,
     ) -> Result<(Connection, mpsc::UnboundedReceiver<String>), Failure> {
         let (rings, heard) = mpsc::unbounded_channel();
-        let connection = self.spawned(limit, move |ring| {
+        let connected = self.connect_with(limit, move |ring| {
             // Nobody may listen any more.
             let _ = rings.send(ring);
         });
-        Ok((connection.await?, heard))
+        Ok((by_task(connected.await?), heard))
     }
 
-    async fn spawned(&self, limit: Duration, rung: impl Fn(String) + Send + 'static) -> Result<Connection, Failure> {
-        let (client, carrier) = self.connect_with(limit, rung).await?;
-        Ok(Connection::new(client, carrier.spawn()))
+    /// A connection outside the pool that is carried only while its owner waits.
+    pub async fn connect_carried(&self, limit: Duration) -> Result<(Client, Carrier), Failure> {
+        self.connect_with(limit, |_| {}).await
     }
 
+    /// Connects, pins, and looks whether this program may run beside the schema.
     async fn connect_with(
         &self,
         limit: Duration,
@@ -259,6 +256,11 @@ impl Server {
     }
 }
 
+/// Has a task carry it.
+fn by_task((client, carrier): (Client, Carrier)) -> Connection {
+    Connection::new(client, carrier.spawn())
+}
+
 /// A connection as it comes.
 async fn connect_bare(
     config: &Config,
@@ -285,9 +287,9 @@ async fn connect_bare(
 async fn find_out(config: &Config, tls: &MakeRustlsConnect, limit: Duration) -> Result<bool, Failure> {
     let looking = async {
         let name = format!("ensue_{:032x}", rand::random::<u128>());
-        let (one, mut carrier) = connect_bare(config.clone().application_name(&name), tls, |_| {}).await?;
-        let (other, mut other_carrier) = connect_bare(config, tls, |_| {}).await?;
-        carrier.until(other_carrier.until(pooling::is_shared(&one, &name, &other))).await
+        let one = by_task(connect_bare(config.clone().application_name(&name), tls, |_| {}).await?);
+        let other = by_task(connect_bare(config, tls, |_| {}).await?);
+        pooling::is_shared(&one, &name, &other).await
     };
     within(limit, looking).await
 }

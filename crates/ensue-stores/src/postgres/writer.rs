@@ -1,12 +1,13 @@
 //! Who writes the log?
 //!
-//! One task with one connection. Callers put their batches in its queue; while a commit is under way more gather, and
+//! One task with one connection, which it carries itself while it waits (`carrier`). Callers put their batches in its queue; while a commit is under way more gather, and
 //! the next commit takes them all: the more callers, the larger the commits, without anybody waiting for a timer.
 
 use super::asking::Ready;
 use super::batch::{Call, Columns, Outcome};
 use super::bell::Bell;
-use super::connection::{Carrier, within};
+use super::carrier::Carrier;
+use super::connection::within;
 use super::doubt::{Doubt, Tracing};
 use super::error::{Failure, Trouble, explain};
 use super::following::Following;
@@ -39,7 +40,6 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// The connection that writes, and what is known of the log on it.
 struct Session {
     client: Client,
-    /// The task carries the bytes itself while it waits.
     carrier: Carrier,
     append: Ready,
     tracing: Tracing,
@@ -187,6 +187,9 @@ impl Writer {
         doubt: &mut Option<Doubt>,
         time_left: Duration,
     ) -> Result<u64, Failure> {
+        if let Some(session) = &mut self.session {
+            session.carrier.once().await;
+        }
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             self.connect(time_left).await?;
         }
@@ -248,7 +251,7 @@ impl Writer {
         }
         self.heads.appended(outcome.before, self.tail);
         let mut heads = std::mem::take(&mut self.heads);
-        let remember = async move {
+        let remember = move || {
             for event in events {
                 if let Some(object) = &event.object {
                     heads.set(object, event.seq);
@@ -257,11 +260,11 @@ impl Writer {
             heads
         };
         // Nobody waits for what we remember and let go: about 0.5 ms for 1,000 objects, in which the caller can make its next
-        // batch on another thread. A little of it is done here, once the caller, who was woken on this thread, has had it.
+        // batch on another thread. A little of it is done at once: to be called again takes longer.
         if outcome.logged >= REMEMBERED_ASIDE_MIN {
-            self.remembering = Some(tokio::spawn(remember));
+            self.remembering = Some(tokio::spawn(async move { remember() }));
         } else {
-            self.heads = remember.await;
+            self.heads = remember();
         }
         self.moving.partitions.look_ahead(self.tail);
         Ok(found + outcome.logged)
@@ -289,7 +292,8 @@ impl Writer {
             let tail = tail.first().ok_or(Failure::Nothing)?;
             Ok::<_, Failure>((append, tracing, tail.try_get::<_, i64>(0)? as Seq, tail.try_get::<_, Micros>(1)?.0))
         };
-        let (append, tracing, tail, tail_at) = within(self.moving.server.statement_time_max, carrier.until(asking)).await?;
+        let (append, tracing, tail, tail_at) =
+            within(self.moving.server.statement_time_max, carrier.until(asking)).await?;
         self.tail = tail;
         self.tail_at = tail_at;
         self.heads = Heads::begin_at(self.tail);

@@ -356,6 +356,40 @@ async fn delayed_and_late_events_are_found_by_their_ids() {
     assert!(matches!(store.find(EventId(delayed)).await.unwrap(), Some(Found::Logged(event)) if event.seq == 2));
 }
 
+/// Moved by themselves, without keys and delays beside them: whose id does not tell where the log has recorded them are found all the same.
+#[tokio::test]
+async fn late_events_and_those_ahead_of_the_clock_are_found_by_their_ids() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    let ids = [
+        ("late", "01900000-0000-7000-8000-000000000001"),
+        ("ahead", "7fff0000-0000-7000-8000-000000000001"),
+        ("many", "01900000-0000-7000-8000-100000000001"),
+        ("many", "01900000-0000-7000-8000-100000000002"),
+        ("timely", ""),
+    ];
+    for (topic, id) in &ids[..2] {
+        log.run(&format!(
+            "INSERT INTO LOG.outbox (occurred_at, id, topic, payload) VALUES (now(), '{id}', '{topic}', '{{}}')"
+        ))
+        .await;
+        assert_eq!(topics(&store).await.last().map(String::as_str), Some(*topic));
+    }
+    log.run("INSERT INTO LOG.outbox (occurred_at, id, count, events) VALUES (now(), '01900000-0000-7000-8000-100000000000', 2, \
+             '[{\"topic\":\"many\"},{\"topic\":\"many\"}]')").await;
+    // One that needs no help, in the same move.
+    let timely = Publisher::of(&log).await.id("SELECT LOG.publish('timely')").await;
+    assert_eq!(topics(&store).await, ids.map(|(topic, _)| topic));
+    let ids = ids.map(|(_, id)| Uuid::parse_str(id).unwrap_or(timely));
+    for (id, seq) in ids.into_iter().zip(1..) {
+        assert!(
+            matches!(store.find(EventId(id)).await.unwrap(), Some(Found::Logged(event)) if event.seq == seq),
+            "{id}"
+        );
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG.delayed WHERE seq < 5").await, 4, "the way from id to seq is kept");
+}
+
 /// What every engine refuses is refused here too, and nothing of the call is stored.
 #[tokio::test]
 async fn bad_input_is_named_and_changes_nothing() {

@@ -1,7 +1,7 @@
 //! The server is who it says it is, or there is no connection.
 
 use ensue_conformance::postgres::PrivatePostgres;
-use ensue_core::{Store, StoreError};
+use ensue_core::{NewEvent, Store, StoreError};
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -89,6 +89,12 @@ async fn verify_full_wants_the_right_authority_and_the_right_name() {
     store.bounds().await.unwrap();
     let plain = "SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
                  WHERE application_name = 'encrypted' AND NOT ssl";
+    let large = "x".repeat(900_000);
+    for payload in ["small", &large, &large, "small"] {
+        let entry = || NewEvent::new("t").payload(&payload).check().unwrap();
+        store.append(vec![entry(), entry()]).await.unwrap();
+    }
+    assert_eq!(store.bounds().await.unwrap().last, 8);
     assert_eq!(admin.query_one(plain, &[]).await.unwrap().get::<_, i64>(0), 0);
     store.close().await;
 }

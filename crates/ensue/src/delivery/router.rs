@@ -18,9 +18,9 @@ use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
 /// How many events a mailbox holds.
-const MAILBOX_EVENTS_MAX: usize = 2_048;
+const MAILBOX_EVENTS_MAX: usize = 4_096;
 /// How many bytes of events a mailbox holds (but always one event).
-const MAILBOX_BYTES_MAX: usize = 1 << 20;
+const MAILBOX_BYTES_MAX: usize = 2 << 20;
 
 /// What is for one handler.
 pub(crate) struct Mailbox {

@@ -319,11 +319,13 @@ async fn a_job_is_claimed_in_the_commit_that_stores_it() {
         false
     };
     bus.transaction(move |tx| Ok(tx.commit_hook(Some(hook))?)).await.unwrap();
-    // The pool may be about to look for something else when a job is sent: then it claims once more.
+    // The pool may be about to look for something else when a job is sent: then it claims once more. And one that has just claimed
+    // puts the next claim off for some milliseconds: each try leaves it alone for longer.
     let mut states = Vec::new();
     while states.len() < 20 && !states.contains(&JobState::Running) {
         commits.store(1_000, Ordering::SeqCst);
         bus.drain().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(states.len() as u64)).await;
         let ticket = bus.write_ticket().await.unwrap();
         looked.store(false, Ordering::SeqCst);
         commits.store(0, Ordering::SeqCst);
