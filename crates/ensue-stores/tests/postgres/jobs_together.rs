@@ -52,6 +52,29 @@ async fn what_comes_while_a_commit_is_under_way_goes_with_the_next_and_each_is_a
     );
 }
 
+/// Two commits, and no more: what comes then waits for one of them.
+#[tokio::test]
+async fn what_gathers_to_a_lot_goes_beside_what_is_under_way() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    log.hold("LOCK TABLE LOG.jobs IN SHARE MODE").await;
+    let batch = |n: usize| sending(&store, (0..100).map(|of| job(n * 100 + of)).collect());
+    let mut callers = vec![batch(0)];
+    until_waiting(&log, 1).await;
+    callers.extend((1..=2).map(batch));
+    until_waiting(&log, 2).await;
+    callers.extend((3..=8).map(batch));
+    tokio::task::yield_now().await;
+    until_waiting(&log, 2).await;
+    log.let_go().await;
+    for (caller, n) in callers.into_iter().zip(0..) {
+        assert_are(&store, &caller.await.unwrap().unwrap(), n * 100).await;
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG.jobs").await, 900);
+    let calls = log.number("SELECT count(*) FROM LOG.job_calls").await;
+    assert!((3..=4).contains(&calls), "{calls} commits for what was sent first, beside it, and then");
+}
+
 /// H37.
 #[tokio::test]
 async fn who_sends_what_the_server_refuses_is_refused_alone() {

@@ -2,7 +2,8 @@
 //!
 //! While one is under way what others send gathers, and the next takes it all: the more callers, the larger the commits, without
 //! anybody waiting for a timer. For each to have a commit of its own, a thousand a second need all connections that claims and
-//! settlements need, too. What may have to wait for a lock, because it has an object or a key, goes alone.
+//! settlements need, too. Where so much gathers that a commit is worth its connection, another goes beside it: the server works at one while
+//! the other is made here. What may have to wait for a lock, because it has an object or a key, goes alone.
 
 use super::send::Sending;
 use ensue_core::StoreError;
@@ -14,6 +15,9 @@ use tokio::sync::oneshot;
 
 /// How much is gathered into one commit, unless a single caller sends more.
 const BYTES_MAX: usize = 4 << 20;
+/// How many commits are under way at once, and how many jobs must wait for another to begin.
+const TURNS_MAX: usize = 2;
+const BESIDE_FROM: usize = 200;
 
 /// One caller's jobs, waiting for their answer.
 struct Waiting {
@@ -24,7 +28,30 @@ struct Waiting {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    is_sending: bool,
+    /// How many jobs those are.
+    jobs: usize,
+    /// How many tasks send.
+    turns: usize,
+}
+
+impl State {
+    fn push(&mut self, waiting: Waiting) {
+        self.jobs += waiting.jobs.len();
+        self.waiting.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let next = self.waiting.pop_front()?;
+        self.jobs -= next.jobs.len();
+        Some(next)
+    }
+
+    /// Is another task to send what waits?
+    fn begins_turn(&mut self) -> bool {
+        let begins = self.turns == 0 || (self.turns < TURNS_MAX && self.jobs >= BESIDE_FROM);
+        self.turns += usize::from(begins);
+        begins
+    }
 }
 
 /// What is to be sent together.
@@ -44,12 +71,12 @@ impl Together {
             return self.sending.send(&jobs).await;
         }
         let (reply, answer) = oneshot::channel();
-        let is_sending = {
+        let begins_turn = {
             let mut state = self.state();
-            state.waiting.push_back(Waiting { jobs, reply });
-            std::mem::replace(&mut state.is_sending, true)
+            state.push(Waiting { jobs, reply });
+            state.begins_turn()
         };
-        if !is_sending {
+        if begins_turn {
             // In a task of its own: whoever comes first may leave, and the others' jobs are on their way with it.
             tokio::spawn(Turn { together: self.clone(), is_over: false }.take());
         }
@@ -60,23 +87,24 @@ impl Together {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what goes in one commit, in order. Whose caller has left is let go: nothing of it was sent.
+    /// Takes what goes in one commit, in order; with nothing the turn is over. Whose caller has left is let go: nothing of it was sent.
     fn gather(&self) -> Vec<Waiting> {
         let mut state = self.state();
         let (mut gathered, mut count, mut bytes) = (Vec::new(), 0, 0);
-        while let Some(next) = state.waiting.pop_front() {
+        while let Some(next) = state.pop() {
             if next.reply.is_closed() {
                 continue;
             }
             let of_next = next.jobs.iter().map(bytes_of).sum::<usize>();
             if !gathered.is_empty() && (count + next.jobs.len() > JOBS_MAX || bytes + of_next > BYTES_MAX) {
+                state.jobs += next.jobs.len();
                 state.waiting.push_front(next);
                 break;
             }
             (count, bytes) = (count + next.jobs.len(), bytes + of_next);
             gathered.push(next);
         }
-        state.is_sending = !gathered.is_empty();
+        state.turns -= usize::from(gathered.is_empty());
         gathered
     }
 
@@ -110,7 +138,7 @@ fn bytes_of(job: &NewJob) -> usize {
     job.payload.as_str().len() + job.metadata.as_str().len()
 }
 
-/// The task that sends. However it ends, nobody waits for it after that.
+/// A task that sends. However it ends, nobody waits for it after that.
 struct Turn {
     together: Arc<Together>,
     /// Did it find nothing more? Then the next one may be under way.
@@ -130,8 +158,12 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.is_over {
-            // It was ended with its runtime, or has panicked.
-            *self.together.state() = State::default();
+            // It was ended with its runtime, or has panicked: what waits is for another, or for nobody.
+            let mut state = self.together.state();
+            state.turns -= 1;
+            if state.turns == 0 {
+                *state = State::default();
+            }
         }
     }
 }
