@@ -245,6 +245,7 @@ impl Writer {
         metrics::histogram!("ensue_append_batch_events", "engine" => "postgres").record(outcome.logged as f64);
         let events = outcome.events(calls);
         self.following.tell(&events);
+        let callers = calls.len();
         calls.drain(..).zip(outcome.answers).for_each(|(call, answer)| call.answer(answer));
         if outcome.before < known_tail {
             self.heads = Heads::begin_at(outcome.before);
@@ -260,10 +261,14 @@ impl Writer {
             heads
         };
         // Nobody waits for what we remember and let go: about 0.5 ms for 1,000 objects, in which the caller can make its next
-        // batch on another thread. A little of it is done at once: to be called again takes longer.
+        // batch on another thread. A little of it is done here. Of several callers all can come back first, so that the next commit is not for the first of
+        // them alone; a single one would wait behind whatever else there is to do.
         if outcome.logged >= REMEMBERED_ASIDE_MIN {
             self.remembering = Some(tokio::spawn(async move { remember() }));
         } else {
+            if callers > 1 {
+                tokio::task::yield_now().await;
+            }
             self.heads = remember();
         }
         self.moving.partitions.look_ahead(self.tail);
