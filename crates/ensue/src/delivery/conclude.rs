@@ -185,6 +185,8 @@ impl Life<'_> {
                 self.stand_apart(&key, &event, lane);
             }
             Next::Exhausted { policy, error } => {
+                let handler = &spec.key;
+                tracing::warn!(%handler, seq = event.seq, error, on_exhausted = ?policy, "a delivery has exhausted its attempts");
                 let is_single = matches!(key, LaneKey::Event(_));
                 let state = match policy {
                     OnExhausted::Hold => LaneState::Held,
@@ -195,8 +197,6 @@ impl Life<'_> {
                         return Ok(());
                     }
                 };
-                let handler = &spec.key;
-                tracing::warn!(%handler, seq = event.seq, error, "a delivery has exhausted its attempts");
                 let recorded = if state == LaneState::Held { DeliveryState::Held } else { DeliveryState::Dead };
                 self.record(&event, recorded, attempt, Some(error.clone()), started_at);
                 if state == LaneState::Held {
