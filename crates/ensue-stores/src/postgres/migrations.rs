@@ -22,6 +22,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/outbox_batches_tables.sql"),
     include_str!("sql/events_tables.sql"),
     include_str!("sql/jobs_room_tables.sql"),
+    include_str!("sql/job_runs_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.
@@ -78,6 +79,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_jobs_turn.sql"),
     include_str!("sql/fn_jobs_insert.sql"),
     include_str!("sql/fn_jobs_enqueue.sql"),
+    include_str!("sql/fn_jobs_send.sql"),
     include_str!("sql/fn_jobs_take.sql"),
     include_str!("sql/fn_jobs_renew.sql"),
     include_str!("sql/fn_jobs_say.sql"),

@@ -19,7 +19,7 @@ use super::patience::Patience;
 use super::pooling::{self, Pooler};
 use super::tls;
 use super::url::{self, Target};
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, QueueMode, RecyclingMethod};
 use ensue_core::StoreError;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -97,7 +97,9 @@ impl Server {
                     Ok(())
                 })
             });
-            let pool = Pool::builder(manager).max_size(connections_max).post_create(made).build();
+            // The connection that was used last has everything at hand, here and on the server.
+            let pool =
+                Pool::builder(manager).max_size(connections_max).queue_mode(QueueMode::Lifo).post_create(made).build();
             pool.map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))
         };
         let pool = pool_of(options.readers_max.max(1), None)?;

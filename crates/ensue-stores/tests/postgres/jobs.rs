@@ -5,12 +5,12 @@ use crate::support::groups::{Engine, LEASE, name, open, until_waiting};
 use crate::support::wire::Wire;
 use ensue_core::jobs::lifecycle::expired;
 use ensue_core::jobs::{
-    Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobSettled, JobState, NewJob, Steer, Steered,
+    Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobQuery, JobSettled, JobState, NewJob, Steer, Steered,
 };
 use ensue_core::positions::Level;
 use ensue_core::rules::{NewRule, RuleKind, Scope};
 use ensue_core::tasks::TaskQuery;
-use ensue_core::{Jobs, ObjectKey, Rules, Store, Timestamp};
+use ensue_core::{Jobs, Json, ObjectKey, Rules, Store, Timestamp};
 use ensue_stores::postgres::PostgresOptions;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -349,6 +349,7 @@ async fn what_was_answered_to_nobody_is_done_once() {
     let jobs = "SELECT count(*) FROM LOG.jobs";
     // So that statements are prepared, and the next answer is that of the call.
     let warm = send(&store, vec![job("w"); 3]).await;
+    send(&store, vec![job("w"), job("v")]).await;
     let warmed = store.claim(wants(&["w"], 3)).await.unwrap();
     settle(&store, &warmed[0], JobEnd::Succeeded).await;
     store.say(held(&warmed[1]), vec![]).await.unwrap();
@@ -357,7 +358,13 @@ async fn what_was_answered_to_nobody_is_done_once() {
     cut();
     let sent = send(&store, vec![job("a"), NewJob { unique_key: Some("k".into()), ..job("a") }]).await;
     was_cut();
-    assert_eq!((sent.len(), log.number(jobs).await), (2, 5));
+    assert_eq!((sent.len(), log.number(jobs).await), (2, 7));
+
+    cut();
+    let alike = send(&store, vec![job("x"); 3]).await;
+    was_cut();
+    assert_eq!((alike.len(), log.number(jobs).await), (3, 10));
+    assert_eq!(ids_of(&store, "x").await, alike);
 
     cut();
     let claimed = store.claim(wants(&["a"], 2)).await.unwrap();
@@ -384,7 +391,7 @@ async fn what_was_answered_to_nobody_is_done_once() {
     let settled = store.settle_jobs(vec![more]).await.unwrap().remove(0);
     was_cut();
     let JobSettled::Done { state: JobState::Dead, events, jobs: sent_on } = settled else { panic!("{settled:?}") };
-    assert_eq!((events.len(), events[0].seq, sent_on.len(), log.number(jobs).await), (1, Some(1), 2, 7));
+    assert_eq!((events.len(), events[0].seq, sent_on.len(), log.number(jobs).await), (1, Some(1), 2, 12));
     assert_eq!(store.job_lines(sent[1], 0, 10).await.unwrap().len(), 2);
     assert_eq!(store.bounds().await.unwrap().last, 2, "its event, and the notice of its death, once");
 
@@ -399,6 +406,42 @@ async fn what_was_answered_to_nobody_is_done_once() {
     assert_eq!((store.rules_version().await.unwrap(), is_new, store.bounds().await.unwrap().last), (2, true, 4));
     let lifted = store.lift_rule(RuleKind::Pause, &set.scope, "bob").await.unwrap();
     assert_eq!(lifted, Some(set));
+}
+
+/// The jobs of a handler, in their order.
+async fn ids_of(store: &Engine, handler: &str) -> Vec<JobId> {
+    let query = JobQuery { handler: Some(name(handler)), ..JobQuery::default() };
+    store.jobs(query, 100).await.unwrap().jobs.iter().map(|job| job.id).collect()
+}
+
+/// Jobs that differ in nothing but their payloads are sent by a short way. Where others send meanwhile, their numbers do not follow each other.
+#[tokio::test]
+async fn jobs_that_are_alike_are_answered_each_for_its_own_whatever_numbers_they_get() {
+    let (wire, log) = (Wire::new().await, Log::new().await);
+    let store = over(&wire, &log).await;
+    let of = |payload: usize| NewJob {
+        payload: Json::of("payload", &payload).unwrap(),
+        priority: 1 << 63,
+        attempts_max: 7,
+        ..job("a")
+    };
+    for step in 1..=2 {
+        log.run(&format!("ALTER SEQUENCE LOG.job_numbers INCREMENT BY {step}")).await;
+        for is_cut in [false, true] {
+            wire.cut_next_answer.store(is_cut, Ordering::SeqCst);
+            let sent = store.enqueue((0..5).map(of).collect()).await.unwrap();
+            assert_eq!(sent.len(), 5);
+            for (payload, sent) in sent.iter().enumerate() {
+                assert_eq!((sent.is_new, sent.state), (true, JobState::Available));
+                let job = store.job(sent.id).await.unwrap().expect("it was sent");
+                assert_eq!(job.payload.as_str(), payload.to_string());
+                assert_eq!((job.priority, job.attempts_max, job.state), (1 << 63, 7, JobState::Available));
+            }
+        }
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG.jobs").await, 20, "each once");
+    let runs = "SELECT count(*) FROM LOG.job_calls WHERE run = 5 AND cardinality(numbers) = 1";
+    assert_eq!(log.number(runs).await, 2, "numbers that follow each other are kept as one");
 }
 
 /// A settlement waits for whoever has its row, and is decided by what that one did.

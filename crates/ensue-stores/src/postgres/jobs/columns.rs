@@ -28,6 +28,16 @@ pub(in crate::postgres) struct NewJobs<'a> {
     event_topics: Option<Vec<Option<&'a str>>>,
 }
 
+/// The bits of an id that nobody can know beforehand.
+pub(super) fn chance() -> i32 {
+    i32::from(rand::random::<u16>() & 0x0FFF)
+}
+
+/// How often a job is attempted, as it is stored.
+pub(super) fn attempts_of(job: &NewJob) -> i32 {
+    i32::try_from(job.attempts_max).unwrap_or(i32::MAX)
+}
+
 /// All of them, or none if all are none.
 fn unless_empty<T>(column: impl Iterator<Item = Option<T>> + Clone) -> Option<Vec<Option<T>>> {
     column.clone().any(|value| value.is_some()).then(|| column.collect())
@@ -38,7 +48,7 @@ impl<'a> NewJobs<'a> {
         let all = || jobs.clone();
         let causes = || all().map(|job| job.cause.as_ref());
         Self {
-            chances: all().map(|_| i32::from(rand::random::<u16>() & 0x0FFF)).collect(),
+            chances: all().map(|_| chance()).collect(),
             handlers: all().map(|job| job.handler.as_str()).collect(),
             objects: unless_empty(all().map(|job| job.object.as_ref().map(|object| object.as_str()))),
             ordered: all().any(|job| !job.ordered).then(|| all().map(|job| job.ordered).collect()),
@@ -47,7 +57,7 @@ impl<'a> NewJobs<'a> {
             ranks: all().map(|job| rank_of(job.priority)).collect(),
             not_before: unless_empty(all().map(|job| job.not_before.map(Micros))),
             keys: unless_empty(all().map(|job| job.unique_key.as_deref())),
-            attempts_max: all().map(|job| i32::try_from(job.attempts_max).unwrap_or(i32::MAX)).collect(),
+            attempts_max: all().map(attempts_of).collect(),
             exhausted: all()
                 .any(|job| job.on_exhausted != OnExhausted::Hold)
                 .then(|| all().map(|job| job.on_exhausted.as_str()).collect()),

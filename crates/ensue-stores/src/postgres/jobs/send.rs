@@ -1,16 +1,19 @@
 //! How does a job come in?
 //!
-//! In one round trip and one commit (`sql/fn_jobs_enqueue.sql`). What was answered is kept for a while under the identity of
-//! the call: if the connection is lost it is sent again, and either done then or answered as it was.
+//! In one round trip and one commit: those that differ in nothing but their payloads by a short way (`sql/fn_jobs_send.sql`), others with all that is said of each
+//! (`sql/fn_jobs_enqueue.sql`). What was answered is kept for a while under the identity of the call: if the connection is lost it is sent again, and either done then or
+//! answered as it was.
 
 use super::super::bell::Bell;
 use super::super::moving::Moving;
+use super::super::server::Params;
 use super::super::types::Micros;
 use super::call::Call;
-use super::columns::NewJobs;
-use super::row::{id_of, state_of};
+use super::columns::{NewJobs, attempts_of, chance};
+use super::row::{id_of, rank_of, state_of};
+use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOBS_MAX;
-use ensue_core::jobs::{Enqueued, NewJob};
+use ensue_core::jobs::{Enqueued, JobState, NewJob};
 use ensue_core::{Invalid, StoreError};
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -32,8 +35,16 @@ pub(in super::super) struct Sending {
 
 impl Sending {
     pub async fn send(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+        match alike(jobs) {
+            Some(first) => self.send_alike(first, jobs).await,
+            None => self.send_each(jobs).await,
+        }
+    }
+
+    /// Jobs of which each says what it is.
+    async fn send_each(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
-        let (mut call, now) = (Call::new("jobs were sent"), self.moving.clock.as_ref().map(|clock| Micros(clock())));
+        let (mut call, now) = (Call::new("jobs were sent"), self.now());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
@@ -41,6 +52,39 @@ impl Sending {
         let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.enqueue, &params, None).await?;
         all_sent(&self.moving.server.one(rows)?, jobs.len())
     }
+
+    /// Jobs that are as this one is, but for their payloads.
+    async fn send_alike(&self, one: &NewJob, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+        let (mut call, now) = (Call::new("jobs were sent"), self.now());
+        let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
+        let (handler, rank, attempts_max) = (one.handler.as_str(), rank_of(one.priority), attempts_of(one));
+        let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();
+        let params: Params<'_> = &[&now, &id, &lock, &chance(), &handler, &rank, &attempts_max, &payloads, &ring];
+        let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.send, params, None).await?;
+        all_sent_alike(&self.moving.server.one(rows)?, jobs.len())
+    }
+
+    fn now(&self) -> Option<Micros> {
+        self.moving.clock.as_ref().map(|clock| Micros(clock()))
+    }
+}
+
+/// The first of them, if they differ in nothing but their payloads and nothing else is said of any but handler, priority and attempts.
+fn alike(jobs: &[NewJob]) -> Option<&NewJob> {
+    let first = jobs.first()?;
+    let is_plain = |job: &NewJob| {
+        let NewJob { handler, object, ordered, payload: _, metadata, priority, not_before, .. } = job;
+        let NewJob { unique_key, attempts_max, on_exhausted, cause, .. } = job;
+        (handler, priority, attempts_max) == (&first.handler, &first.priority, &first.attempts_max)
+            && *ordered
+            && *on_exhausted == OnExhausted::Hold
+            && object.is_none()
+            && not_before.is_none()
+            && unique_key.is_none()
+            && cause.is_none()
+            && metadata.as_str() == "{}"
+    };
+    jobs.iter().all(is_plain).then_some(first)
 }
 
 /// In how many columns is answered what became of jobs that were sent.
@@ -48,7 +92,27 @@ pub(super) const SENT_COLUMNS: usize = 4;
 
 /// What became of so many jobs, in the first columns.
 pub(super) fn all_sent(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreError> {
-    let sent = enqueued(row, 0)?.into_iter().flatten().collect::<Vec<_>>();
+    none_forgotten(enqueued(row, 0)?, count)
+}
+
+/// The same of jobs that are alike.
+fn all_sent_alike(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreError> {
+    let (first, numbers, stamp) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<Vec<i64>>>(1), row.get(2));
+    let Some(stamp) = stamp else {
+        // It was sent before, and its answer was lost.
+        let (stamps, states) = (row.get::<_, Option<_>>(3), row.get::<_, Option<_>>(4));
+        let numbers = numbers.map(|numbers| numbers.into_iter().map(Some).collect());
+        return none_forgotten(standing(numbers, stamps, None, states)?, count);
+    };
+    let enqueued = |number: i64| Enqueued { id: id_of(stamp, number), is_new: true, state: JobState::Available };
+    Ok(match (first, numbers) {
+        (Some(first), _) => (first..).take(count).map(enqueued).collect(),
+        (None, numbers) => numbers.unwrap_or_default().into_iter().map(enqueued).collect(),
+    })
+}
+
+fn none_forgotten(sent: Vec<Option<Enqueued>>, count: usize) -> Result<Vec<Enqueued>, StoreError> {
+    let sent = sent.into_iter().flatten().collect::<Vec<_>>();
     if sent.len() != count {
         return Err(StoreError::InDoubt("the jobs were sent, and some are forgotten already".into()));
     }
@@ -57,10 +121,18 @@ pub(super) fn all_sent(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreEr
 
 /// What became of jobs that were sent, in four columns; none of one that was not to be made.
 pub(super) fn enqueued(row: &Row, first: usize) -> Result<Vec<Option<Enqueued>>, StoreError> {
-    let numbers = row.get::<_, Option<Vec<Option<i64>>>>(first).unwrap_or_default();
-    let stamps = row.get::<_, Option<Vec<Option<i64>>>>(first + 1).unwrap_or_default();
-    let are_new = row.get::<_, Option<Vec<Option<bool>>>>(first + 2);
-    let states = row.get::<_, Option<Vec<Option<&str>>>>(first + 3).unwrap_or_default();
+    standing(row.get(first), row.get(first + 1), row.get(first + 2), row.get(first + 3))
+}
+
+/// Numbers, stamps, which are new if not all are, and states; none of one that is not there.
+fn standing(
+    numbers: Option<Vec<Option<i64>>>,
+    stamps: Option<Vec<Option<i64>>>,
+    are_new: Option<Vec<Option<bool>>>,
+    states: Option<Vec<Option<&str>>>,
+) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    let (numbers, stamps) = (numbers.unwrap_or_default(), stamps.unwrap_or_default());
+    let states = states.unwrap_or_default();
     let one = |index: usize| {
         let (Some(number), Some(stamp), Some(state)) = (numbers[index], stamps[index], states[index]) else {
             return Ok(None);
@@ -69,4 +141,37 @@ pub(super) fn enqueued(row: &Row, first: usize) -> Result<Vec<Option<Enqueued>>,
         Ok(Some(Enqueued { id: id_of(stamp, number), is_new, state: state_of(state)? }))
     };
     (0..numbers.len()).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensue_core::jobs::Cause;
+    use ensue_core::{EventId, GroupName, Json, ObjectKey, Timestamp, Topic};
+    use uuid::Uuid;
+
+    #[test]
+    fn a_job_of_which_more_is_said_than_of_the_first_does_not_go_the_short_way() {
+        let plain = || NewJob::new(GroupName::stored("h"));
+        let other_payload = NewJob { payload: Json::of("payload", &1).unwrap(), ..plain() };
+        assert_eq!(alike(&[plain(), other_payload]), Some(&plain()));
+        assert_eq!(alike(&[]), None);
+        let cause = Cause { seq: 1, prev: None, id: EventId(Uuid::nil()), topic: Topic::stored("t") };
+        let others = [
+            NewJob { handler: GroupName::stored("i"), ..plain() },
+            NewJob { object: Some(ObjectKey::stored("o")), ..plain() },
+            NewJob { ordered: false, ..plain() },
+            NewJob { metadata: Json::of("metadata", &[1]).unwrap(), ..plain() },
+            NewJob { priority: 1, ..plain() },
+            NewJob { not_before: Some(Timestamp::UNIX_EPOCH), ..plain() },
+            NewJob { unique_key: Some("k".into()), ..plain() },
+            NewJob { attempts_max: 1, ..plain() },
+            NewJob { on_exhausted: OnExhausted::Skip, ..plain() },
+            NewJob { cause: Some(cause), ..plain() },
+        ];
+        for other in others {
+            assert_eq!(alike(&[plain(), other.clone()]), None, "{other:?}");
+            assert_eq!(alike(&[other.clone(), plain()]), None, "{other:?}");
+        }
+    }
 }

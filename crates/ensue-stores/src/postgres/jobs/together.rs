@@ -150,7 +150,12 @@ impl Turn {
         while !self.is_over {
             let gathered = self.together.gather();
             self.is_over = gathered.is_empty();
+            let callers = gathered.len();
             self.together.send_all(gathered).await;
+            // Those who were answered can come back first, so that the next commit is not for the first of them alone.
+            if callers > 1 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

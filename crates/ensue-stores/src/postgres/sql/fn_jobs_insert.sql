@@ -24,25 +24,21 @@ BEGIN
     -- Before the first number is drawn: who hears of the number knows then which transactions it may have to wait for.
     PERFORM pg_current_xact_id();
     IF p_wanted IS NULL AND p_objects IS NULL AND p_keys IS NULL THEN
-        WITH made AS (
-            INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, event_seq, event_prev, event_id,
-                attempts_max, ordered, state, on_exhausted, handler, event_topic, payload, metadata)
-            SELECT b.number, v_base + b.chance, b.rank, CASE WHEN b.not_before > p_now THEN NULL ELSE b.number END,
-                p_now, b.not_before, b.event_seq, b.event_prev, b.event_id, b.attempts_max, coalesce(b.ordered, true),
-                CASE WHEN b.not_before > p_now THEN 'scheduled' ELSE 'available' END, coalesce(b.exhausted, 'hold'),
-                b.handler, b.event_topic, b.payload, b.metadata
-            FROM (
-                SELECT nextval(v_sequence) AS number, unnest(p_chances) AS chance, unnest(p_handlers) AS handler,
-                    unnest(p_ordered) AS ordered, unnest(p_payloads) AS payload, unnest(p_metadata) AS metadata,
-                    unnest(p_ranks) AS rank, unnest(p_not_before) AS not_before, unnest(p_attempts_max) AS attempts_max,
-                    unnest(p_exhausted) AS exhausted, unnest(p_event_seqs) AS event_seq,
-                    unnest(p_event_prevs) AS event_prev, unnest(p_event_ids) AS event_id,
-                    unnest(p_event_topics) AS event_topic
-            ) b
-            RETURNING number, stamp, state
-        )
-        -- RETURNING keeps the order in which the rows were inserted, which is the order of the arrays.
-        SELECT array_agg(m.number), array_agg(m.stamp), array_agg(m.state) INTO o_numbers, o_stamps, o_states FROM made m;
+        o_numbers := ARRAY(SELECT nextval(v_sequence) FROM generate_series(1, cardinality(p_payloads)));
+        INSERT INTO {schema}.jobs (number, stamp, rank, turn, enqueued_at, not_before, event_seq, event_prev, event_id,
+            attempts_max, ordered, state, on_exhausted, handler, event_topic, payload, metadata)
+        SELECT b.number, v_base + b.chance, b.rank, CASE WHEN b.not_before > p_now THEN NULL ELSE b.number END,
+            p_now, b.not_before, b.event_seq, b.event_prev, b.event_id, b.attempts_max, coalesce(b.ordered, true),
+            CASE WHEN b.not_before > p_now THEN 'scheduled' ELSE 'available' END, coalesce(b.exhausted, 'hold'),
+            b.handler, b.event_topic, b.payload, b.metadata
+        FROM unnest(o_numbers, p_chances, p_handlers, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before,
+                    p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
+            b(number, chance, handler, ordered, payload, metadata, rank, not_before, attempts_max, exhausted, event_seq,
+              event_prev, event_id, event_topic);
+        o_states := ARRAY(
+            SELECT CASE WHEN b.not_before > p_now THEN 'scheduled' ELSE 'available' END
+            FROM unnest(o_numbers, p_not_before) b(number, not_before));
+        o_stamps := ARRAY(SELECT v_base + b.chance FROM unnest(p_chances) b(chance));
         RETURN;
     END IF;
 

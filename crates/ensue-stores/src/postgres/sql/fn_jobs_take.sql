@@ -25,6 +25,7 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;
+    v_until timestamptz;
     v_begun timestamptz;
     v_count int := cardinality(p_handlers);
     v_caps bigint[] := p_caps;
@@ -50,6 +51,7 @@ BEGIN
         END LOOP;
     END IF;
     v_now := coalesce(p_now, clock_timestamp());
+    v_until := v_now + p_lease * interval '1 microsecond';
     IF p_again THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::int[], j.ctid, {job_j} FROM {schema}.jobs j
         WHERE j.state = 'running' AND j.call = p_call;
@@ -96,7 +98,7 @@ BEGIN
         RETURN QUERY
         UPDATE {schema}.jobs j
         SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
-            started_at = coalesce(j.started_at, v_now), lease_until = v_now + p_lease * interval '1 microsecond',
+            started_at = coalesce(j.started_at, v_now), lease_until = v_until,
             worker = p_worker, call = p_call
         WHERE j.ctid = ANY (v_places)
         RETURNING o_seen, o_micros, o_held, j.ctid, {job_j};
@@ -179,7 +181,7 @@ BEGIN
     RETURN QUERY
     UPDATE {schema}.jobs j
     SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
-        started_at = coalesce(j.started_at, v_now), lease_until = v_now + p_lease * interval '1 microsecond',
+        started_at = coalesce(j.started_at, v_now), lease_until = v_until,
         worker = p_worker, call = p_call
     WHERE j.number = ANY (v_taken)
     RETURNING o_seen, o_micros, o_held, j.ctid, {job_j};
