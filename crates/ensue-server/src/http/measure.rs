@@ -7,11 +7,11 @@ use axum::response::Response;
 use ensue::jobs::JobCount;
 use ensue::positions::GroupState;
 use ensue::rules::{RuleKind, RuleSet};
-use ensue::{Bounds, SharedStore, Timestamp};
+use ensue::{Bounds, Ensue, SharedStore, Timestamp};
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const BUCKETS_EVENTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0
 const GROUPS_TOLD_MAX: usize = 1_000;
 /// Of how many handlers and states it is told how many jobs they have.
 const JOB_COUNTS_TOLD_MAX: usize = 1_000;
+/// Of how many that wait for somebody it is told whose they are.
+const HELD_COUNTED_MAX: usize = 1_000;
 /// How often recorded durations are put into their buckets; between, each takes a few bytes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -107,6 +109,28 @@ pub(super) async fn jobs(store: &SharedStore, time_max: Duration) -> String {
     let ask = async { tokio::try_join!(store.job_counts(), store.rules(), store.now()) };
     let Ok(Ok((counts, rules, now))) = tokio::time::timeout(time_max, ask).await else { return String::new() };
     counted_jobs(counts) + &counted_rules(&rules, now)
+}
+
+/// What waits for somebody, by handler: asked and answered as that is. There may be very many; the oldest are counted.
+pub(super) async fn held(bus: &Ensue, time_max: Duration) -> String {
+    let Ok(Ok(held)) = tokio::time::timeout(time_max, bus.held(None, HELD_COUNTED_MAX)).await else {
+        return String::new();
+    };
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for lane in &held {
+        *counts.entry(lane.handler().as_str()).or_default() += 1;
+    }
+    let mut text = String::new();
+    if !counts.is_empty() {
+        text.push_str(&format!(
+            "# HELP ensue_held Objects, events and jobs that wait for somebody, by handler; of the {HELD_COUNTED_MAX} oldest\n"
+        ));
+        text.push_str("# TYPE ensue_held gauge\n");
+    }
+    for (handler, count) in counts {
+        text.push_str(&format!("ensue_held{{handler=\"{handler}\"}} {count}\n"));
+    }
+    text
 }
 
 /// How many jobs are in each state; of very many handlers those with the most.

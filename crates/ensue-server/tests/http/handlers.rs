@@ -194,6 +194,7 @@ async fn what_is_held_is_listed_and_brought_back() {
     flow.becomes(first, "t.first", "held").await;
     let second = flow.publish("t.x", Some("other"), "bad").await;
     flow.becomes(second, "t.first", "held").await;
+    flow.server.until_figures(|figures| figures.contains("ensue_held{handler=\"t.first\"} 2\n")).await;
     let held = flow.held().await;
     let brief: Vec<(&Value, &Value)> = held.iter().map(|lane| (&lane["object"], &lane["seq"])).collect();
     assert_eq!(brief, [(&json!("a/b"), &json!(first)), (&json!("other"), &json!(second))], "the oldest first");
@@ -224,6 +225,7 @@ async fn what_is_held_is_listed_and_brought_back() {
     assert_eq!(asked.status, 200, "{}", asked.text());
     flow.becomes(second, "t.first", "skipped").await;
     assert!(flow.held().await.is_empty());
+    flow.server.until_figures(|figures| !figures.contains("ensue_held{")).await;
     let detail = flow.ask("/v1/objects/other/skip", json!({})).await.problem(404);
     assert!(detail.contains("held=true"), "{detail}");
     flow.ask("/v1/objects/other/skip", json!({"handler": "t.nobody"})).await.problem(404);

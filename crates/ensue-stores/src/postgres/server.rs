@@ -97,7 +97,7 @@ impl Server {
                     Ok(())
                 })
             });
-            // The connection that was used last has everything at hand, here and on the server.
+            // The connection that was used last has everything at hand, here and on the server. One that rests is found out by its keepalives if it dies.
             let pool =
                 Pool::builder(manager).max_size(connections_max).queue_mode(QueueMode::Lifo).post_create(made).build();
             pool.map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))

@@ -107,7 +107,8 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
         // A peer that is gone without a word is noticed while something is under way, not hours later.
         config.tcp_user_timeout(connect_timeout);
     }
-    config.keepalives_idle(Duration::from_secs(30));
+    // The same for one that rests in a pool.
+    config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
     Ok(Target { config, schema, encryption, roots, pooler, chooses_server })
 }
 

@@ -430,6 +430,7 @@ async fn jobs_that_are_alike_are_answered_each_for_its_own_whatever_numbers_they
         for is_cut in [false, true] {
             wire.cut_next_answer.store(is_cut, Ordering::SeqCst);
             let sent = store.enqueue((0..5).map(of).collect()).await.unwrap();
+            assert!(!wire.cut_next_answer.load(Ordering::SeqCst), "the answer was swallowed");
             assert_eq!(sent.len(), 5);
             for (payload, sent) in sent.iter().enumerate() {
                 assert_eq!((sent.is_new, sent.state), (true, JobState::Available));

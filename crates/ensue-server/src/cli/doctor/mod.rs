@@ -1,10 +1,11 @@
 //! What is wrong with this installation, and what should one do about it?
 //!
 //! Looks at everything and changes nothing. Each check says what it found; one that found a problem says what to do.
-//! The settings are looked at here, the store in `store.rs`, the groups in `groups.rs`, the jobs in `jobs.rs`, the server in
-//! `server.rs`.
+//! The settings are looked at here, the store in `store.rs`, the groups in `groups.rs`, the jobs in `jobs.rs`, what
+//! waits for somebody in `held.rs`, the server in `server.rs`.
 
 mod groups;
+mod held;
 mod jobs;
 mod server;
 mod store;

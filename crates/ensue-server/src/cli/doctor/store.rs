@@ -1,6 +1,6 @@
 //! Can the store be used, is it durable, and does anything wait in it that should not?
 
-use super::{Checks, groups, jobs};
+use super::{Checks, groups, held, jobs};
 use crate::cli::output;
 use crate::cli::target::open_to_read;
 use crate::config::units::human_bytes;
@@ -62,6 +62,7 @@ pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut 
     log(&bus, checks).await;
     groups::look(&bus, retention, checks).await;
     jobs::look(&bus, checks).await;
+    held::look(&bus, checks).await;
     bus.close().await;
 }
 

@@ -28,7 +28,7 @@ pub(in crate::postgres) struct NewJobs<'a> {
     event_topics: Option<Vec<Option<&'a str>>>,
 }
 
-/// The bits of an id that nobody can know beforehand.
+/// The bits of an id that tell it from one with the same number and time of another store.
 pub(super) fn chance() -> i32 {
     i32::from(rand::random::<u16>() & 0x0FFF)
 }

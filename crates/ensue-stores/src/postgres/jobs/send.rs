@@ -1,6 +1,6 @@
 //! How does a job come in?
 //!
-//! In one round trip and one commit: those that differ in nothing but their payloads by a short way (`sql/fn_jobs_send.sql`), others with all that is said of each
+//! In one round trip and one commit: those that differ in nothing but their payloads by a short way (`sql/fn_jobs_send_alike.sql`), others with all that is said of each
 //! (`sql/fn_jobs_enqueue.sql`). What was answered is kept for a while under the identity of the call: if the connection is lost it is sent again, and either done then or
 //! answered as it was.
 
@@ -60,7 +60,7 @@ impl Sending {
         let (handler, rank, attempts_max) = (one.handler.as_str(), rank_of(one.priority), attempts_of(one));
         let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();
         let params: Params<'_> = &[&now, &id, &lock, &chance(), &handler, &rank, &attempts_max, &payloads, &ring];
-        let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.send, params, None).await?;
+        let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.send_alike, params, None).await?;
         all_sent_alike(&self.moving.server.one(rows)?, jobs.len())
     }
 
@@ -73,8 +73,20 @@ impl Sending {
 fn alike(jobs: &[NewJob]) -> Option<&NewJob> {
     let first = jobs.first()?;
     let is_plain = |job: &NewJob| {
-        let NewJob { handler, object, ordered, payload: _, metadata, priority, not_before, .. } = job;
-        let NewJob { unique_key, attempts_max, on_exhausted, cause, .. } = job;
+        // Each is named, so that what is added some day is not passed over.
+        let NewJob {
+            handler,
+            object,
+            ordered,
+            payload: _,
+            metadata,
+            priority,
+            not_before,
+            unique_key,
+            attempts_max,
+            on_exhausted,
+            cause,
+        } = job;
         (handler, priority, attempts_max) == (&first.handler, &first.priority, &first.attempts_max)
             && *ordered
             && *on_exhausted == OnExhausted::Hold
@@ -95,22 +107,21 @@ pub(super) fn all_sent(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreEr
     none_forgotten(enqueued(row, 0)?, count)
 }
 
-/// The same of jobs that are alike.
+/// What became of so many jobs that are alike: they have a stamp if they were sent now, and else were sent before and stand somehow.
 fn all_sent_alike(row: &Row, count: usize) -> Result<Vec<Enqueued>, StoreError> {
-    let (first, numbers, stamp) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<Vec<i64>>>(1), row.get(2));
-    let Some(stamp) = stamp else {
-        // It was sent before, and its answer was lost.
-        let (stamps, states) = (row.get::<_, Option<_>>(3), row.get::<_, Option<_>>(4));
-        let numbers = numbers.map(|numbers| numbers.into_iter().map(Some).collect());
-        return none_forgotten(standing(numbers, stamps, None, states)?, count);
+    let (stamp, first, numbers): (Option<i64>, Option<i64>, Option<Vec<i64>>) = (row.get(0), row.get(1), row.get(2));
+    let new =
+        |stamp: i64, number: i64| Some(Enqueued { id: id_of(stamp, number), is_new: true, state: JobState::Available });
+    let numbers = numbers.unwrap_or_default().into_iter();
+    let sent = match (stamp, first) {
+        (Some(stamp), Some(first)) => (first..).take(count).map(|number| new(stamp, number)).collect(),
+        (Some(stamp), None) => numbers.map(|number| new(stamp, number)).collect(),
+        (None, _) => standing(Some(numbers.map(Some).collect()), row.get(3), None, row.get(4))?,
     };
-    let enqueued = |number: i64| Enqueued { id: id_of(stamp, number), is_new: true, state: JobState::Available };
-    Ok(match (first, numbers) {
-        (Some(first), _) => (first..).take(count).map(enqueued).collect(),
-        (None, numbers) => numbers.unwrap_or_default().into_iter().map(enqueued).collect(),
-    })
+    none_forgotten(sent, count)
 }
 
+/// All of them, as many as were sent.
 fn none_forgotten(sent: Vec<Option<Enqueued>>, count: usize) -> Result<Vec<Enqueued>, StoreError> {
     let sent = sent.into_iter().flatten().collect::<Vec<_>>();
     if sent.len() != count {
@@ -124,7 +135,7 @@ pub(super) fn enqueued(row: &Row, first: usize) -> Result<Vec<Option<Enqueued>>,
     standing(row.get(first), row.get(first + 1), row.get(first + 2), row.get(first + 3))
 }
 
-/// Numbers, stamps, which are new if not all are, and states; none of one that is not there.
+/// How jobs stand, from parallel arrays: their numbers, stamps, which are new if not all are, and states. None of one that is not there.
 fn standing(
     numbers: Option<Vec<Option<i64>>>,
     stamps: Option<Vec<Option<i64>>>,

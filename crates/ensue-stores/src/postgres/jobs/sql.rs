@@ -53,7 +53,7 @@ pub(in super::super) fn columns_with_types() -> String {
 #[derive(Debug)]
 pub(in super::super) struct JobsSql {
     pub enqueue: String,
-    pub send: String,
+    pub send_alike: String,
     pub claim: String,
     pub enqueue_and_claim: String,
     pub renew: String,
@@ -106,9 +106,9 @@ impl JobsSql {
                 "SELECT e.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.jobs_enqueue($1, $2, $3, $4, $5, $6, $7, \
                  $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) e",
             ),
-            // The same, if $9 says so.
-            send: sql(
-                "SELECT e.*, CASE WHEN $9 THEN {schema}.outbox_ring() END FROM {schema}.jobs_send($1, $2, $3, $4, $5, $6, $7, $8) e",
+            // They are woken here if $9 says so.
+            send_alike: sql(
+                "SELECT e.*, CASE WHEN $9 THEN {schema}.outbox_ring() END FROM {schema}.jobs_send_alike($1, $2, $3, $4, $5, $6, $7, $8) e",
             ),
             claim: sql(include_str!("../sql/jobs_take.sql")),
             enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_take.sql")),

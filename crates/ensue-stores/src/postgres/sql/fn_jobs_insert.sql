@@ -35,6 +35,7 @@ BEGIN
                     p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
             b(number, chance, handler, ordered, payload, metadata, rank, not_before, attempts_max, exhausted, event_seq,
               event_prev, event_id, event_topic);
+        -- Not by RETURNING, and said a second time: what is returned of each row costs the server a tenth of all that it does for a job.
         o_states := ARRAY(
             SELECT CASE WHEN b.not_before > p_now THEN 'scheduled' ELSE 'available' END
             FROM unnest(o_numbers, p_not_before) b(number, not_before));

@@ -1,2 +1,2 @@
--- The numbers of jobs that were sent together mostly follow each other: then `numbers` has the first of them, and `run` says how many they are.
+-- Jobs that are sent together mostly have numbers that follow each other. Where `run` is not null `numbers` has the first of so many; else all of them.
 ALTER TABLE {schema}.job_calls ADD COLUMN run int;
