@@ -4,10 +4,10 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use ensue::jobs::JobCount;
-use ensue::positions::GroupState;
+use ensue::jobs::{JobCount, JobQuery};
+use ensue::positions::{GroupState, LaneQuery};
 use ensue::rules::{RuleKind, RuleSet};
-use ensue::{Bounds, Ensue, SharedStore, Timestamp};
+use ensue::{Bounds, SharedStore, Timestamp};
 use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::cmp::Reverse;
@@ -111,19 +111,21 @@ pub(super) async fn jobs(store: &SharedStore, time_max: Duration) -> String {
     counted_jobs(counts) + &counted_rules(&rules, now)
 }
 
-/// What waits for somebody, by handler: asked and answered as that is. There may be very many; the oldest are counted.
-pub(super) async fn held(bus: &Ensue, time_max: Duration) -> String {
-    let Ok(Ok(held)) = tokio::time::timeout(time_max, bus.held(None, HELD_COUNTED_MAX)).await else {
-        return String::new();
-    };
+/// What waits for somebody, by handler: asked and answered as that is. There may be very many: so many of each kind are counted.
+pub(super) async fn held(store: &SharedStore, time_max: Duration) -> String {
+    let holding = JobQuery { holding: true, ..JobQuery::default() };
+    let stuck = LaneQuery::Stuck { group: None };
+    let ask = async { tokio::try_join!(store.lanes(stuck, HELD_COUNTED_MAX), store.jobs(holding, HELD_COUNTED_MAX)) };
+    let Ok(Ok((lanes, jobs))) = tokio::time::timeout(time_max, ask).await else { return String::new() };
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for lane in &held {
-        *counts.entry(lane.handler().as_str()).or_default() += 1;
+    let handlers = lanes.iter().map(|row| &row.group).chain(jobs.jobs.iter().map(|job| &job.handler));
+    for handler in handlers {
+        *counts.entry(handler.as_str()).or_default() += 1;
     }
     let mut text = String::new();
     if !counts.is_empty() {
         text.push_str(&format!(
-            "# HELP ensue_held Objects, events and jobs that wait for somebody, by handler; of the {HELD_COUNTED_MAX} oldest\n"
+            "# HELP ensue_held Objects, events and jobs that wait for somebody, by handler; of {HELD_COUNTED_MAX} of each kind\n"
         ));
         text.push_str("# TYPE ensue_held gauge\n");
     }

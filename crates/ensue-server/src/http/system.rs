@@ -63,7 +63,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let (groups, jobs, held) = tokio::join!(
         measure::log(app.bus.store(), READY_WITHIN),
         measure::jobs(app.bus.store(), READY_WITHIN),
-        measure::held(&app.bus, READY_WITHIN),
+        measure::held(app.bus.store(), READY_WITHIN),
     );
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.recorder.render() + &groups + &jobs + &held).into_response()
