@@ -1,5 +1,5 @@
 \set ON_ERROR_STOP on
--- Ensue, version 18 of its schema, in the schema "ensue".
+-- Ensue, version 19 of its schema, in the schema "ensue".
 -- Run it in one transaction: psql -1 -f FILE
 
 -- The schema, unless somebody with more rights has made it for us, and the table of its version.
@@ -800,6 +800,8 @@ ALTER TABLE "ensue".job_progress DROP CONSTRAINT job_progress_number_fkey;
 
 -- Jobs that are sent together mostly have numbers that follow each other. Where `run` is not null `numbers` has the first of so many; else all of them.
 ALTER TABLE "ensue".job_calls ADD COLUMN run int;
+
+-- No table: from here on a claim answers only what its caller cannot know of a job (fn_jobs_fetch.sql), and successes do not wait for who is in their way (fn_jobs_succeed.sql).
 
 -- Who may write the log now: one transaction at a time, until it has committed.
 -- The key is made from the schema's name, so that two logs in one database do not wait for each other. `append` takes
@@ -3126,6 +3128,7 @@ $body$;
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
 --   p_caps            how many of each handler at most
 --   p_scopes          what a rule that holds a handler is called, and which handler that is, from 1
+--   p_workers         who claims: one, or several, who get p_shares of a single handler's jobs, in order; they are p_limit in all
 --   p_of …            null, or where to look, in order, each for one handler, from 1: behind a position (rank, turn) up to
 --                     the end of p_to_rank, or where there is p_at_turn at that place alone. Under a held snapshot, and until the next vacuum, the index
 --                     has an entry for each job that was ever claimed since; what is known to be gone is not looked at. A
@@ -3134,9 +3137,11 @@ $body$;
 --   o_micros          how long the look took
 --   o_held            handlers that a rule holds, from 1
 --   o_place           where the row of a job is now: who settles it soon need not look for it (fn_jobs_succeed.sql)
-CREATE OR REPLACE FUNCTION "ensue".jobs_take(
+--
+-- Of a job that is claimed now null stands for what its claim says, and for what is so of most (jobs/unsaid.rs): to answer all of it takes the server a fifth of its time for a claim.
+CREATE OR REPLACE FUNCTION "ensue".jobs_fetch(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
-    p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
+    p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_workers text[], p_shares bigint[],
     p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]
 ) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], o_place tid, number bigint, stamp bigint, rank bigint, turn bigint, fence bigint, enqueued_at timestamptz, not_before timestamptz, locked_at timestamptz, started_at timestamptz, finished_at timestamptz, lease_until timestamptz, event_seq bigint, event_prev bigint, event_id uuid, attempts int, attempts_max int, ordered boolean, cancel_asked boolean, redriven boolean, state text, on_exhausted text, handler text, object text, unique_key text, worker text, event_topic text, payload text, metadata text, result text, error_attempts int[], error_times timestamptz[], error_texts text[]) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = on SET plan_cache_mode = force_generic_plan
@@ -3154,6 +3159,7 @@ DECLARE
     v_from bigint[]; -- the handler of each
     v_pass int := 1;
     v_places tid[] := '{}';
+    v_names text[]; -- whose each is
     v_wanted bigint;
 BEGIN
     IF p_again THEN
@@ -3214,13 +3220,27 @@ BEGIN
             RETURN NEXT;
             RETURN;
         END IF;
+        IF p_shares IS NULL THEN
+            RETURN QUERY
+            UPDATE "ensue".jobs j
+            SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
+                started_at = coalesce(j.started_at, v_now), lease_until = v_until,
+                worker = p_workers[1], call = p_call
+            WHERE j.ctid = ANY (v_places)
+            RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, nullif(j.started_at, v_now), j.finished_at, NULL::timestamptz, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, nullif(j.ordered, true), nullif(j.cancel_asked, false), nullif(j.redriven, false), NULL::text, nullif(j.on_exhausted, 'hold'), CASE WHEN v_count > 1 THEN j.handler END, j.object, j.unique_key, CASE WHEN p_shares IS NOT NULL THEN j.worker END, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
+            RETURN;
+        END IF;
+        v_names := ARRAY(
+            SELECT w.name FROM unnest(p_workers, p_shares) WITH ORDINALITY w(name, share, n)
+            CROSS JOIN LATERAL generate_series(1, w.share) ORDER BY w.n LIMIT cardinality(v_places));
         RETURN QUERY
         UPDATE "ensue".jobs j
         SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
             started_at = coalesce(j.started_at, v_now), lease_until = v_until,
-            worker = p_worker, call = p_call
-        WHERE j.ctid = ANY (v_places)
-        RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, j.started_at, j.finished_at, j.lease_until, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, j.ordered, j.cancel_asked, j.redriven, j.state, j.on_exhausted, j.handler, j.object, j.unique_key, j.worker, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
+            worker = c.name, call = p_call
+        FROM (SELECT unnest(v_places) AS place, unnest(v_names) AS name) c
+        WHERE j.ctid = c.place
+        RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, nullif(j.started_at, v_now), j.finished_at, NULL::timestamptz, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, nullif(j.ordered, true), nullif(j.cancel_asked, false), nullif(j.redriven, false), NULL::text, nullif(j.on_exhausted, 'hold'), CASE WHEN v_count > 1 THEN j.handler END, j.object, j.unique_key, CASE WHEN p_shares IS NOT NULL THEN j.worker END, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
         RETURN;
     END IF;
     v_left := v_caps;
@@ -3301,13 +3321,29 @@ BEGIN
     UPDATE "ensue".jobs j
     SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, locked_at = v_now,
         started_at = coalesce(j.started_at, v_now), lease_until = v_until,
-        worker = p_worker, call = p_call
+        worker = p_workers[1], call = p_call
     WHERE j.number = ANY (v_taken)
-    RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, j.started_at, j.finished_at, j.lease_until, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, j.ordered, j.cancel_asked, j.redriven, j.state, j.on_exhausted, j.handler, j.object, j.unique_key, j.worker, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
+    RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, nullif(j.started_at, v_now), j.finished_at, NULL::timestamptz, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, nullif(j.ordered, true), nullif(j.cancel_asked, false), nullif(j.redriven, false), NULL::text, nullif(j.on_exhausted, 'hold'), CASE WHEN v_count > 1 THEN j.handler END, j.object, j.unique_key, CASE WHEN p_shares IS NOT NULL THEN j.worker END, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
 END
 $body$;
 
--- The same without places, for programs of before and for `claim_jobs`.
+-- The same as jobs_fetch with all that there is to say of a job, for programs of before.
+CREATE OR REPLACE FUNCTION "ensue".jobs_take(
+    p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
+    p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
+    p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]
+) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], o_place tid, number bigint, stamp bigint, rank bigint, turn bigint, fence bigint, enqueued_at timestamptz, not_before timestamptz, locked_at timestamptz, started_at timestamptz, finished_at timestamptz, lease_until timestamptz, event_seq bigint, event_prev bigint, event_id uuid, attempts int, attempts_max int, ordered boolean, cancel_asked boolean, redriven boolean, state text, on_exhausted text, handler text, object text, unique_key text, worker text, event_topic text, payload text, metadata text, result text, error_attempts int[], error_times timestamptz[], error_texts text[]) LANGUAGE plpgsql VOLATILE
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.o_seen, j.o_micros, j.o_held, j.o_place, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, coalesce(j.started_at, j.locked_at), j.finished_at, coalesce(j.lease_until, j.locked_at + p_lease * interval '1 microsecond'), j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, coalesce(j.ordered, true), coalesce(j.cancel_asked, false), coalesce(j.redriven, false), coalesce(j.state, 'running'), coalesce(j.on_exhausted, 'hold'), coalesce(j.handler, p_handlers[1]), j.object, j.unique_key, coalesce(j.worker, p_worker), j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts
+    FROM "ensue".jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+        p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
+END
+$body$;
+
+-- The same without places, for programs before those and for `claim_jobs`.
 CREATE OR REPLACE FUNCTION "ensue".jobs_claim(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
@@ -3317,9 +3353,9 @@ AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT j.o_seen, j.o_micros, j.o_held, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, j.started_at, j.finished_at, j.lease_until, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, j.ordered, j.cancel_asked, j.redriven, j.state, j.on_exhausted, j.handler, j.object, j.unique_key, j.worker, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts
-    FROM "ensue".jobs_take(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, p_worker, p_of,
-        p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
+    SELECT j.o_seen, j.o_micros, j.o_held, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, coalesce(j.started_at, j.locked_at), j.finished_at, coalesce(j.lease_until, j.locked_at + p_lease * interval '1 microsecond'), j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, coalesce(j.ordered, true), coalesce(j.cancel_asked, false), coalesce(j.redriven, false), coalesce(j.state, 'running'), coalesce(j.on_exhausted, 'hold'), coalesce(j.handler, p_handlers[1]), j.object, j.unique_key, coalesce(j.worker, p_worker), j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts
+    FROM "ensue".jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+        p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
 END
 $body$;
 
@@ -3400,7 +3436,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".jobs_succeed(
     p_now timestamptz, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '50ms' SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz;
@@ -3410,7 +3446,7 @@ BEGIN
     v_now := coalesce(p_now, clock_timestamp());
     UPDATE "ensue".jobs j
     SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false, call = p_call
-    FROM unnest(p_places, p_numbers, p_stamps, p_fences) c(place, number, stamp, fence)
+    FROM (SELECT unnest(p_places) AS place, unnest(p_numbers) AS number, unnest(p_stamps) AS stamp, unnest(p_fences) AS fence) c
     -- With `+ 0` and `coalesce` no index can be asked, and the plan stays at the place.
     WHERE j.ctid = c.place AND j.number + 0 = c.number AND j.stamp = c.stamp AND j.fence = c.fence
         AND coalesce(j.state, '') = 'running' AND NOT (j.ordered AND j.object IS NOT NULL);
@@ -7104,7 +7140,7 @@ END
 $body$;
 
 INSERT INTO "ensue".schema_version (version, compatible_from)
-SELECT n, 13 FROM generate_series(0 + 1, 18) n;
+SELECT n, 13 FROM generate_series(0 + 1, 19) n;
 
 -- The first partitions of the log.
 DO $body$ BEGIN PERFORM "ensue".ensure_partitions(s.o_rows, s.o_ahead) FROM "ensue".partitions_set() s; END $body$;

@@ -23,6 +23,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/events_tables.sql"),
     include_str!("sql/jobs_room_tables.sql"),
     include_str!("sql/job_runs_tables.sql"),
+    include_str!("sql/unsaid_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.
@@ -81,6 +82,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_jobs_sent_before.sql"),
     include_str!("sql/fn_jobs_enqueue.sql"),
     include_str!("sql/fn_jobs_send_alike.sql"),
+    include_str!("sql/fn_jobs_fetch.sql"),
     include_str!("sql/fn_jobs_take.sql"),
     include_str!("sql/fn_jobs_renew.sql"),
     include_str!("sql/fn_jobs_say.sql"),

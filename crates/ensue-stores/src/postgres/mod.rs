@@ -149,11 +149,15 @@ pub struct PostgresStore {
     room: Room,
     bell: Arc<Bell>,
     /// From where on claims look for jobs.
-    looks: jobs::Looks,
+    looks: Arc<jobs::Looks>,
     /// Where the rows of jobs are that were claimed.
-    places: jobs::Places,
+    places: Arc<jobs::Places>,
     /// What is sent to handlers, many callers' in one commit.
-    together: Arc<jobs::Together>,
+    together: Arc<jobs::Together<jobs::Sending>>,
+    /// What is claimed, many callers' in one commit.
+    claiming: Arc<jobs::Together<jobs::Claiming>>,
+    /// What has succeeded, many callers' in one commit.
+    succeeding: Arc<jobs::Together<jobs::Succeeding>>,
     /// From where on is looked for schedules that are due.
     schedules_from: SchedulesFrom,
     writer: Mutex<Option<WriterTask>>,
@@ -200,8 +204,12 @@ impl PostgresStore {
             let (queue, calls) = mpsc::channel(QUEUE_MAX);
             Some(WriterTask { queue, task: tokio::spawn(writer.run(calls)) })
         };
-        let (room, looks, places) = (Room::default(), jobs::Looks::default(), jobs::Places::default());
+        let (room, looks, places) =
+            (Room::default(), Arc::new(jobs::Looks::default()), Arc::new(jobs::Places::default()));
         let together = jobs::Together::new(jobs::Sending { moving: moving.clone(), bell: bell.clone() });
+        let claiming = jobs::Claiming { moving: moving.clone(), looks: looks.clone(), places: places.clone() };
+        let claiming = jobs::Together::new(claiming);
+        let succeeding = jobs::Together::new(jobs::Succeeding { moving: moving.clone() });
         let writer = Mutex::new(writer);
         let (schema, schedules_from) = (schema.name, SchedulesFrom::default());
         Ok(Self {
@@ -219,6 +227,8 @@ impl PostgresStore {
             looks,
             places,
             together,
+            claiming,
+            succeeding,
             schedules_from,
             writer,
         })

@@ -6,6 +6,7 @@
 use super::definitions::DefinitionsSql;
 use super::jobs::sql::{JobsSql, columns_of_j, columns_with_types};
 use super::jobs::tasks::TasksSql;
+use super::jobs::unsaid;
 use super::own::{OWN_DONE, OWN_LOST};
 use super::positions_sql::PositionsSql;
 use super::schedules::SchedulesSql;
@@ -148,6 +149,8 @@ impl Schema {
             .replace("{lock_lanes}", &(self.lock_key("lanes") as i32).to_string())
             .replace("{job_j}", &columns_of_j())
             .replace("{job_table}", &columns_with_types())
+            .replace("{job_unsaid}", &unsaid::columns_of_claim())
+            .replace("{job_said}", &unsaid::columns_whole())
             .replace("{errors_max}", &ERRORS_MAX.to_string())
             .replace("{lines_max}", &JOB_LINES_MAX.to_string())
             .replace("{changes_kept}", &CHANGES_KEPT.to_string())

@@ -41,10 +41,10 @@ async fn a_busy_handler_does_not_have_its_process_look_for_jobs_all_the_time() {
     // A pulse comes once a second.
     until_pulses(&admin, &schema, 1).await;
     // A session tells of its calls after a while. If they had another name, nothing would be counted.
-    let told = async || Some(calls(&admin, &schema, "jobs_take").await).filter(|claims| *claims > 0);
+    let told = async || Some(calls(&admin, &schema, "jobs_fetch").await).filter(|claims| *claims > 0);
     let before = until("claims that are told of", told).await;
     until_pulses(&admin, &schema, 3).await;
-    let claims = calls(&admin, &schema, "jobs_take").await - before;
+    let claims = calls(&admin, &schema, "jobs_fetch").await - before;
     assert!(claims < 30, "{claims} claims in about three seconds");
     go_on.notify_one();
     until_state(&bus, second, JobState::Running).await;

@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// A call that must not be done twice.
+#[derive(Debug, Clone)]
 pub(in super::super) struct Call {
     pub id: Uuid,
     /// Of an advisory lock that nobody else takes.
@@ -21,7 +22,7 @@ pub(in super::super) struct Call {
 }
 
 /// What may be done already of a call that is sent again?
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Earlier {
     Nothing,
     /// What has its mark; the rest is not.
@@ -57,7 +58,24 @@ impl Call {
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let answer = self.send(moving, sql, params, again_at).await;
+        let answer = self.send(moving, sql, params, again_at, None).await.map(Option::unwrap_or_default);
+        self.told_of(answer)
+    }
+
+    /// The same, but for this trouble: then there is no answer, and the last try has done nothing.
+    pub async fn until_answered_or(
+        &mut self,
+        trouble: Trouble,
+        moving: &Moving,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Option<Vec<Row>>, StoreError> {
+        let answer = self.send(moving, sql, params, None, Some(trouble)).await;
+        self.told_of(answer)
+    }
+
+    /// What is told to who wanted it: that it may be done already, if it failed at last.
+    fn told_of<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         match self.earlier {
             Earlier::Nothing => answer,
             Earlier::Part => answer.map_err(|error| error.in_doubt(&format!("{} in part", self.doing))),
@@ -73,7 +91,8 @@ impl Call {
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
-    ) -> Result<Vec<Row>, StoreError> {
+        unless: Option<Trouble>,
+    ) -> Result<Option<Vec<Row>>, StoreError> {
         let (mut patience, mut tries) = (moving.server.patience(), 1);
         let mut params = params.to_vec();
         loop {
@@ -82,9 +101,13 @@ impl Call {
             }
             let answer = moving.server.reader_of_call().await?.query(sql, &params).await;
             match answer {
-                Ok(rows) => return Ok(rows),
+                Ok(rows) => return Ok(Some(rows)),
                 Err(failure) => {
-                    if Trouble::of(&failure) == Trouble::Lost {
+                    let trouble = Trouble::of(&failure);
+                    if unless == Some(trouble) {
+                        return Ok(None);
+                    }
+                    if trouble == Trouble::Lost {
                         self.earlier = Earlier::Perhaps;
                     }
                     moving.again_after(failure, &mut patience, &mut tries).await?;

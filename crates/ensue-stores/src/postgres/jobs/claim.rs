@@ -1,19 +1,24 @@
 //! How does a worker get jobs, and keep them?
 
 use super::super::PostgresStore;
+use super::super::moving::Moving;
 use super::super::read::{place, rows_max};
 use super::super::slots::micros_of;
 use super::super::types::{Micros, Place};
 use super::call::Call;
 use super::columns::NewJobs;
-use super::looks::{Seen, Transactions};
-use super::row::{job_at, number_of, stamp_of};
-use super::send::{SENT_COLUMNS, all_sent};
+use super::looks::{Looks, Seen, Transactions};
+use super::places::Places;
+use super::row::{job_of_claim, number_of, stamp_of};
+use super::send::{SENT_COLUMNS, Sending, all_sent};
+use super::together::Work;
+use super::unsaid::Unsaid;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
 use ensue_core::jobs::{Claim, Enqueued, Held, Job, JobRenewed, NewJob};
 use ensue_core::{GroupName, Invalid, StoreError};
 use jiff::SignedDuration;
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -27,16 +32,108 @@ pub(super) fn check(claim: &Claim) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What is asked for, each handler once.
-fn asked(claim: &Claim) -> Vec<(&GroupName, usize)> {
-    let mut asked: Vec<(&GroupName, usize)> = Vec::with_capacity(claim.handlers.len());
-    for (handler, most) in claim.handlers.iter().filter(|(_, most)| *most > 0) {
-        match asked.iter_mut().find(|(known, _)| *known == handler) {
-            Some((_, sum)) => *sum = sum.saturating_add(*most),
-            None => asked.push((handler, *most)),
+/// More than this is not claimed at once: so many of several claims can be added up.
+const LIMIT_MAX: usize = u32::MAX as usize;
+
+/// What is wanted at once: of each handler so many, and for each worker so many of all.
+struct Wanted<'a> {
+    handlers: Vec<(&'a GroupName, usize)>,
+    workers: Vec<(&'a str, usize)>,
+    lease: SignedDuration,
+}
+
+impl<'a> Wanted<'a> {
+    /// What one claim wants, each handler once; none if that is nothing.
+    fn of(claim: &'a Claim) -> Option<Self> {
+        let mut handlers: Vec<(&GroupName, usize)> = Vec::with_capacity(claim.handlers.len());
+        for (handler, most) in claim.handlers.iter().filter(|(_, most)| *most > 0) {
+            match handlers.iter_mut().find(|(known, _)| *known == handler) {
+                Some((_, sum)) => *sum = sum.saturating_add(*most),
+                None => handlers.push((handler, *most)),
+            }
+        }
+        let is_some = !handlers.is_empty() && claim.limit > 0;
+        is_some.then(|| Self { handlers, workers: vec![(&claim.worker, claim.limit)], lease: claim.lease })
+    }
+}
+
+/// A claim of a single handler's jobs.
+#[derive(Debug)]
+pub(in super::super) struct OfOne {
+    handler: GroupName,
+    limit: usize,
+    lease: SignedDuration,
+    worker: String,
+}
+
+impl OfOne {
+    fn of(wanted: &Wanted<'_>) -> Option<Self> {
+        let (&[(handler, most)], &[(worker, limit)]) = (wanted.handlers.as_slice(), wanted.workers.as_slice()) else {
+            return None;
+        };
+        Some(Self {
+            handler: handler.clone(),
+            limit: limit.min(most).min(LIMIT_MAX),
+            lease: wanted.lease,
+            worker: worker.to_owned(),
+        })
+    }
+}
+
+/// What it takes to claim jobs.
+pub(in super::super) struct Claiming {
+    pub moving: Arc<Moving>,
+    pub looks: Arc<Looks>,
+    pub places: Arc<Places>,
+}
+
+/// Claims of one handler's jobs go together: what one has locked the others need not pass over.
+impl Work for Claiming {
+    type Part = OfOne;
+    type Answer = Vec<Job>;
+    type Key = (GroupName, SignedDuration);
+    const DOING: &'static str = "jobs were claimed";
+
+    fn key(claim: &OfOne) -> Self::Key {
+        (claim.handler.clone(), claim.lease)
+    }
+
+    fn count(claim: &OfOne) -> usize {
+        claim.limit
+    }
+
+    fn bytes(_: &OfOne) -> usize {
+        0
+    }
+
+    async fn carry_out(&self, claims: Vec<OfOne>) -> Vec<Result<Vec<Job>, StoreError>> {
+        let Some(first) = claims.first() else { return Vec::new() };
+        let wanted = Wanted {
+            handlers: vec![(&first.handler, claims.iter().map(|claim| claim.limit).sum())],
+            workers: claims.iter().map(|claim| (claim.worker.as_str(), claim.limit)).collect(),
+            lease: first.lease,
+        };
+        match self.take(&[], &wanted).await {
+            Ok((_, jobs)) => shared(jobs, &wanted.workers).into_iter().map(Ok).collect(),
+            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
         }
     }
-    asked
+}
+
+/// Gives each worker its own, in order.
+fn shared(jobs: Vec<Job>, workers: &[(&str, usize)]) -> Vec<Vec<Job>> {
+    let mut shares: Vec<Vec<Job>> = workers.iter().map(|_| Vec::new()).collect();
+    for job in jobs {
+        let has_room = |((worker, limit), share): (&(&str, usize), &Vec<Job>)| {
+            job.worker.as_deref() == Some(*worker) && share.len() < *limit
+        };
+        let whose = workers.iter().zip(&shares).position(has_room);
+        // As many were claimed for each as it wanted: there is always one.
+        if let Some(whose) = whose {
+            shares[whose].push(job);
+        }
+    }
+    shares
 }
 
 /// What a rule that holds a handler is called: the scopes of its key and of those above it.
@@ -59,22 +156,10 @@ fn found_of(row: &Row, first: usize) -> Option<(Seen, i64, Vec<i32>)> {
     Some((Seen { number: number(2)?, transactions }, number(3)?, held))
 }
 
-impl PostgresStore {
-    pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
-        Ok(self.send_and_take(&[], claim).await?.1)
-    }
-
+impl Claiming {
     /// Sends jobs, if there are any, and claims: in one commit.
-    pub(super) async fn send_and_take(
-        &self,
-        jobs: &[NewJob],
-        claim: &Claim,
-    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
-        let asked = asked(claim);
-        if asked.is_empty() || claim.limit == 0 {
-            let sent = if jobs.is_empty() { Vec::new() } else { self.together.send(jobs.to_vec()).await? };
-            return Ok((sent, Vec::new()));
-        }
+    async fn take(&self, jobs: &[NewJob], wanted: &Wanted<'_>) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
+        let Wanted { handlers: asked, workers, lease } = wanted;
         let handlers: Vec<&str> = asked.iter().map(|(handler, _)| handler.as_str()).collect();
         let caps: Vec<i64> = asked.iter().map(|(_, most)| rows_max(*most)).collect();
         let (mut scopes, mut scope_of) = (Vec::new(), Vec::new());
@@ -84,15 +169,23 @@ impl PostgresStore {
                 scope_of.push(number);
             }
         }
-        let (limit, lease) = (rows_max(claim.limit), micros_of(claim.lease));
+        // Those of the same name need not be told apart.
+        let is_same = workers.iter().all(|(worker, _)| *worker == workers[0].0);
+        let names: Vec<&str> =
+            workers.iter().map(|(worker, _)| *worker).take(if is_same { 1 } else { usize::MAX }).collect();
+        let shares: Option<Vec<i64>> = (!is_same).then(|| workers.iter().map(|(_, limit)| rows_max(*limit)).collect());
+        let limit = rows_max(workers.iter().map(|(_, limit)| limit).sum());
+        let lease = micros_of(*lease);
         let look = self.looks.begin(&handlers, Instant::now());
         let stretches = look.stretches();
         let sends = !jobs.is_empty();
+        let sql = &self.moving.sql.jobs;
         let (doing, sql) = match sends {
-            true => ("jobs were sent", &self.sql.jobs.enqueue_and_claim),
-            false => ("jobs were claimed", &self.sql.jobs.claim),
+            true => (Sending::DOING, &sql.enqueue_and_claim),
+            false => (Self::DOING, &sql.claim),
         };
-        let (mut call, now, columns) = (Call::new(doing), self.clock_time(), NewJobs::of(jobs.iter()));
+        let now = self.moving.clock.as_ref().map(|clock| Micros(clock()));
+        let (mut call, columns) = (Call::new(doing), NewJobs::of(jobs.iter()));
         let (id, lock) = (call.id, call.lock);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id];
         if sends {
@@ -100,7 +193,7 @@ impl PostgresStore {
             params.extend(columns.params());
         }
         let again_at = params.len();
-        params.extend::<[&(dyn ToSql + Sync); 13]>([
+        params.extend::<[&(dyn ToSql + Sync); 14]>([
             &false,
             &handlers,
             &caps,
@@ -108,7 +201,8 @@ impl PostgresStore {
             &scope_of,
             &limit,
             &lease,
-            &claim.worker,
+            &names,
+            &shares,
             &stretches.of,
             &stretches.after_rank,
             &stretches.after_turn,
@@ -122,9 +216,10 @@ impl PostgresStore {
         };
         // What was sent comes before what was claimed.
         let first = if sends { SENT_COLUMNS } else { 0 };
+        let unsaid = Unsaid { handler: asked[0].0, worker: names[0], lease: SignedDuration::from_micros(lease) };
         let mut taken = Vec::with_capacity(rows.len());
         for row in &rows {
-            taken.extend(job_at(row, first + FOUND_COLUMNS + PLACE_COLUMNS)?);
+            taken.extend(job_of_claim(row, first + FOUND_COLUMNS + PLACE_COLUMNS, Some(&unsaid))?);
         }
         let places = rows.iter().filter_map(|row| row.get::<_, Option<Place>>(first + FOUND_COLUMNS));
         self.places.remember(taken.iter().zip(places));
@@ -136,6 +231,28 @@ impl PostgresStore {
             None => {}
         }
         Ok((sent, taken))
+    }
+}
+
+impl PostgresStore {
+    pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
+        let Some(wanted) = Wanted::of(claim) else { return Ok(Vec::new()) };
+        match OfOne::of(&wanted) {
+            Some(claim) => self.claiming.join(claim).await,
+            None => Ok(self.claiming.alone().take(&[], &wanted).await?.1),
+        }
+    }
+
+    /// Sends jobs and claims: in one commit.
+    pub(super) async fn send_and_take(
+        &self,
+        jobs: Vec<NewJob>,
+        claim: &Claim,
+    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
+        match Wanted::of(claim) {
+            Some(wanted) => self.claiming.alone().take(&jobs, &wanted).await,
+            None => Ok((self.together.send(jobs).await?, Vec::new())),
+        }
     }
 
     /// Done twice it is done once.
@@ -179,6 +296,7 @@ mod tests {
         let handlers = vec![(a.clone(), 2), (b.clone(), 0), (a.clone(), usize::MAX), (b.clone(), 1)];
         let claim =
             Claim { handlers, limit: 1, lease: SignedDuration::ZERO, worker: "w".into(), ends_with_store: false };
-        assert_eq!(asked(&claim), [(&a, usize::MAX), (&b, 1)]);
+        assert_eq!(Wanted::of(&claim).unwrap().handlers, [(&a, usize::MAX), (&b, 1)]);
+        assert!(Wanted::of(&Claim { limit: 0, ..claim }).is_none(), "nothing is wanted");
     }
 }

@@ -215,7 +215,7 @@ pub(in super::super) struct Looks {
     state: Mutex<State>,
 }
 
-/// Where to look: parallel arrays as `jobs_take` takes them; none for everything.
+/// Where to look: parallel arrays as `jobs_fetch` takes them; none for everything.
 #[derive(Debug, Default)]
 pub(super) struct Stretches {
     pub of: Option<Vec<i32>>,

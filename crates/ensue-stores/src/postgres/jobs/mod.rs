@@ -9,11 +9,13 @@
 //! | What do new jobs look like to the functions that make them? | `columns.rs` |
 //! | The answer to a call was lost: what now? | `call.rs` |
 //! | How does a job come in? | `send.rs` |
-//! | How do many callers send jobs in one commit? | `together.rs` |
+//! | How do many callers have something done in one commit? | `together.rs` |
 //! | How does a worker get jobs, and keep them? | `claim.rs` |
+//! | What of a job that was just claimed need not be answered? | `unsaid.rs` |
 //! | From where on does a claim look for jobs? | `looks.rs` |
 //! | Where is the row of a job that was claimed here? | `places.rs` |
 //! | How does a worker write how an attempt ended? | `settle.rs` |
+//! | How are successes written, of which there is nothing else to say? | `succeed.rs` |
 //! | Which job of an object may run? | `../sql/fn_jobs_turn.sql` |
 //! | Whose time has come, and whose has passed? | `time.rs` |
 //! | How is a job called off, brought back, or passed over? | `steer.rs` |
@@ -31,15 +33,19 @@ mod send;
 mod settle;
 pub(super) mod sql;
 mod steer;
+mod succeed;
 pub(super) mod tasks;
 mod time;
 mod together;
+pub(super) mod unsaid;
 
 pub(super) use call::Call;
+pub(super) use claim::Claiming;
 pub(super) use looks::Looks;
 pub(super) use places::Places;
 pub(super) use row::id_of;
 pub(super) use send::Sending;
+pub(super) use succeed::Succeeding;
 pub(super) use together::Together;
 
 use super::PostgresStore;
@@ -74,7 +80,7 @@ impl Jobs for PostgresStore {
         self.check_writable()?;
         send::check(&jobs)?;
         claim::check(&claim)?;
-        self.send_and_take(&jobs, &claim).await
+        self.send_and_take(jobs, &claim).await
     }
 
     async fn renew_jobs(&self, held: &[Held], lease: SignedDuration) -> Result<Vec<Option<JobRenewed>>, StoreError> {

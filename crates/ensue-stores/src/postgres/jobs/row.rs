@@ -2,6 +2,7 @@
 
 use super::super::groups::known;
 use super::super::types::Micros;
+use super::unsaid::Unsaid;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::{Cause, Job, JobError, JobId, JobNumber, JobState};
 use ensue_core::{EventId, GroupName, Json, ObjectKey, Seq, StoreError, Topic};
@@ -48,6 +49,11 @@ pub(super) fn state_of(word: &str) -> Result<JobState, StoreError> {
 
 /// The job in the columns from this one on; none if the first is null.
 pub(super) fn job_at(row: &Row, first: usize) -> Result<Option<Job>, StoreError> {
+    job_of_claim(row, first, None)
+}
+
+/// The same where a claim has answered it: null stands for what is known.
+pub(super) fn job_of_claim(row: &Row, first: usize, unsaid: Option<&Unsaid<'_>>) -> Result<Option<Job>, StoreError> {
     let Some(number) = row.get::<_, Option<i64>>(first) else { return Ok(None) };
     let time = |index: usize| row.get::<_, Option<Micros>>(first + index).map(|at| at.0);
     let text = |index: usize| row.get::<_, Option<&str>>(first + index);
@@ -58,32 +64,41 @@ pub(super) fn job_at(row: &Row, first: usize) -> Result<Option<Job>, StoreError>
         id: EventId(row.get(first + 13)),
         topic: Topic::stored(topic),
     });
+    let locked_at = time(7);
+    // Without a claim nothing is unsaid, and what is null there is none.
+    let (handler, worker) = (unsaid.map(|unsaid| unsaid.handler), unsaid.map(|unsaid| unsaid.worker));
+    let lease_until = || unsaid.zip(locked_at).and_then(|(unsaid, at)| at.checked_add(unsaid.lease).ok());
+    let said = |index: usize, most: bool| row.get::<_, Option<bool>>(first + index).unwrap_or(most);
     Ok(Some(Job {
         id: id_of(row.get(first + 1), number),
-        handler: GroupName::stored(row.get(first + 21)),
+        handler: match (text(21), handler) {
+            (Some(handler), _) => GroupName::stored(handler),
+            (None, Some(handler)) => handler.clone(),
+            (None, None) => return Err(StoreError::Engine("a job has no handler".into())),
+        },
         object: text(22).map(ObjectKey::stored),
-        ordered: row.get(first + 16),
+        ordered: said(16, true),
         payload: Json::stored(row.get::<_, String>(first + 26)),
         metadata: text(27).map_or_else(Json::empty_object, Json::stored),
         priority: priority_of(row.get(first + 2)),
-        state: state_of(row.get(first + 19))?,
+        state: text(19).map_or(Ok(JobState::Running), state_of)?,
         turn: row.get::<_, Option<i64>>(first + 3).map(|turn| turn as JobNumber),
         attempts: row.get::<_, i32>(first + 14) as u32,
         attempts_max: row.get::<_, i32>(first + 15) as u32,
-        on_exhausted: known(row.get(first + 20), OnExhausted::parse)?,
+        on_exhausted: text(20).map_or(Ok(OnExhausted::Hold), |word| known(word, OnExhausted::parse))?,
         not_before: time(6),
         enqueued_at: row.get::<_, Micros>(first + 5).0,
-        locked_at: time(7),
-        started_at: time(8),
+        locked_at,
+        started_at: time(8).or_else(|| locked_at.filter(|_| unsaid.is_some())),
         finished_at: time(9),
-        worker: text(24).map(str::to_owned),
+        worker: text(24).or(worker).map(str::to_owned),
         fence: row.get::<_, i64>(first + 4) as u64,
-        lease_until: time(10),
+        lease_until: time(10).or_else(lease_until),
         errors: errors_at(row, first + 29),
         unique_key: text(23).map(str::to_owned),
         cause,
-        cancel_asked: row.get(first + 17),
-        redriven: row.get(first + 18),
+        cancel_asked: said(17, false),
+        redriven: said(18, false),
         result: text(28).map(Json::stored),
     }))
 }

@@ -11,6 +11,7 @@ use super::super::types::Micros;
 use super::call::Call;
 use super::columns::{NewJobs, attempts_of, chance};
 use super::row::{id_of, rank_of, state_of};
+use super::together::{Together, Work};
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Enqueued, JobState, NewJob};
@@ -33,6 +34,51 @@ pub(in super::super) struct Sending {
     pub bell: Arc<Bell>,
 }
 
+impl Work for Sending {
+    type Part = Vec<NewJob>;
+    type Answer = Vec<Enqueued>;
+    type Key = ();
+    const DOING: &'static str = "jobs were sent";
+
+    fn key(_: &Vec<NewJob>) {}
+
+    fn count(jobs: &Vec<NewJob>) -> usize {
+        jobs.len()
+    }
+
+    fn bytes(jobs: &Vec<NewJob>) -> usize {
+        jobs.iter().map(|job| job.payload.as_str().len() + job.metadata.as_str().len()).sum()
+    }
+
+    /// If the server refuses them, each is tried alone, so that one caller's fault does not become the others' (H37).
+    async fn carry_out(&self, parts: Vec<Vec<NewJob>>) -> Vec<Result<Vec<Enqueued>, StoreError>> {
+        let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
+        let all: Vec<NewJob> = parts.into_iter().flatten().collect();
+        let (mut answer, mut rest) = (self.send(&all).await, all.as_slice());
+        let mut answers = Vec::with_capacity(counts.len());
+        for &count in &counts {
+            let (own, behind) = rest.split_at(count);
+            rest = behind;
+            answers.push(match &mut answer {
+                Ok(sent) => Ok(sent.drain(..count).collect()),
+                Err(StoreError::Invalid(_) | StoreError::Engine(_)) if counts.len() > 1 => self.send(own).await,
+                Err(error) => Err(error.clone()),
+            });
+        }
+        answers
+    }
+}
+
+impl Together<Sending> {
+    /// Sends jobs with those of others, or alone where they may have to wait for a lock, because one has an object or a key.
+    pub async fn send(self: &Arc<Self>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        if jobs.iter().any(|job| job.object.is_some() || job.unique_key.is_some()) {
+            return self.alone().send(&jobs).await;
+        }
+        self.join(jobs).await
+    }
+}
+
 impl Sending {
     pub async fn send(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         match alike(jobs) {
@@ -44,7 +90,7 @@ impl Sending {
     /// Jobs of which each says what it is.
     async fn send_each(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
-        let (mut call, now) = (Call::new("jobs were sent"), self.now());
+        let (mut call, now) = (Call::new(Self::DOING), self.now());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
@@ -55,7 +101,7 @@ impl Sending {
 
     /// Jobs that are as this one is, but for their payloads.
     async fn send_alike(&self, one: &NewJob, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
-        let (mut call, now) = (Call::new("jobs were sent"), self.now());
+        let (mut call, now) = (Call::new(Self::DOING), self.now());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let (handler, rank, attempts_max) = (one.handler.as_str(), rank_of(one.priority), attempts_of(one));
         let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();

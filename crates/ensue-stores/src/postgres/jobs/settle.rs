@@ -1,21 +1,22 @@
 //! How does a worker write how an attempt ended?
 //!
-//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`). What has only succeeded is first ended where its claims have left it (`sql/fn_jobs_succeed.sql`); if
+//! In one round trip and one commit for many (`sql/fn_jobs_settle.sql`). What has only succeeded is first ended where its claims have left it (`succeed.rs`); if
 //! some are not there, a second commit under the same call finds them by number. Where each end leads is decided here, for both cases:
 //! that its cancellation was asked for, and that it was not. An end alone leaves the mark of its call in its row; whatever
 //! says, publishes or sends more has its answer kept. So a settlement whose answer was lost is sent again, and done once.
 
 use super::super::PostgresStore;
 use super::super::read::place;
-use super::super::server::Params;
 use super::super::settle::refusal;
 use super::super::settle_columns::Events;
 use super::super::settle_events::Publishing;
-use super::super::types::{Micros, Place};
+use super::super::types::Micros;
 use super::call::Call;
 use super::columns::NewJobs;
 use super::row::{number_of, stamp_of, state_of};
 use super::send::{self, enqueued};
+use super::succeed::{Succeeding, Written};
+use super::together::Work as _;
 use ensue_core::jobs::lifecycle::{Arrow, after};
 use ensue_core::jobs::{Enqueued, Held, JobChange, JobEnd, JobLine, JobSettled, JobState};
 use ensue_core::text::plain;
@@ -130,17 +131,17 @@ impl PostgresStore {
     }
 
     async fn settle_together(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        let mut call = Call::new("jobs were settled");
+        let mut call = Call::new(Succeeding::DOING);
         let places = self.places.take(changes.iter().map(|change| change.held));
         if let Some(places) = places.filter(|_| changes.iter().all(has_only_succeeded)) {
-            let count = self.send_successes(&mut call, &changes, &places).await?;
-            if count == changes.len() {
-                let done = || JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() };
-                return Ok(changes.iter().map(|_| done()).collect());
-            }
-            // What was found at its place has the mark of this call by now, as if an answer to it had been lost.
-            if count > 0 {
-                call.is_done_in_part();
+            let successes = changes.iter().map(|change| change.held).zip(places).collect();
+            match self.succeeding.join(successes).await? {
+                Written::All => {
+                    let done = || JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() };
+                    return Ok(changes.iter().map(|_| done()).collect());
+                }
+                // As if an answer to it had been lost.
+                Written::Rest(begun) => call = begun,
             }
         }
         let mut refused = Vec::with_capacity(changes.len());
@@ -189,32 +190,6 @@ impl PostgresStore {
 
     fn unanswered(&self, what: &str) -> StoreError {
         StoreError::Engine(format!("Postgres at {}: {what} was not answered", self.server.place))
-    }
-
-    /// Ends those that are where their claims have left them, and says how many these were.
-    async fn send_successes(
-        &self,
-        call: &mut Call,
-        changes: &[JobChange],
-        places: &[Place],
-    ) -> Result<usize, StoreError> {
-        // In the order in which rows are locked.
-        let mut ends: Vec<(i64, &Held, &Place)> = changes
-            .iter()
-            .map(|change| number_of(change.held.id))
-            .zip(changes)
-            .zip(places)
-            .map(|((number, change), place)| (number, &change.held, place))
-            .collect();
-        ends.sort_unstable_by_key(|(number, ..)| *number);
-        let numbers: Vec<i64> = ends.iter().map(|(number, ..)| *number).collect();
-        let stamps: Vec<i64> = ends.iter().map(|(_, held, _)| stamp_of(held.id)).collect();
-        let fences: Vec<i64> = ends.iter().map(|(_, held, _)| place(held.fence)).collect();
-        let places: Vec<Place> = ends.iter().map(|(.., place)| **place).collect();
-        let (now, id) = (self.clock_time(), call.id);
-        let params: Params<'_> = &[&now, &id, &places, &numbers, &stamps, &fences];
-        let rows = call.until_answered(&self.moving, &self.sql.jobs.succeed, params, None).await?;
-        Ok(self.server.one(rows)?.get::<_, i64>(0) as usize)
     }
 
     async fn send_ends(

@@ -4,7 +4,7 @@ use super::super::schema::Schema;
 
 /// What is told of a job, in the order in which [`job_at`](super::row::job_at) reads it, with the types of a function's
 /// answer.
-const COLUMNS: [(&str, &str); 32] = [
+pub(super) const COLUMNS: [(&str, &str); 32] = [
     ("number", "bigint"),
     ("stamp", "bigint"),
     ("rank", "bigint"),
@@ -110,8 +110,8 @@ impl JobsSql {
             send_alike: sql(
                 "SELECT e.*, CASE WHEN $9 THEN {schema}.outbox_ring() END FROM {schema}.jobs_send_alike($1, $2, $3, $4, $5, $6, $7, $8) e",
             ),
-            claim: sql(include_str!("../sql/jobs_take.sql")),
-            enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_take.sql")),
+            claim: sql(include_str!("../sql/jobs_fetch.sql")),
+            enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_fetch.sql")),
             renew: sql(&function("jobs_renew", 5)),
             succeed: sql(&function("jobs_succeed", 6)),
             settle: sql(&function("jobs_settle", 49)),

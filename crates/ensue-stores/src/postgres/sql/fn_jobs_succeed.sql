@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION {schema}.jobs_succeed(
     p_now timestamptz, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '50ms' SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz;
@@ -14,7 +14,7 @@ BEGIN
     v_now := coalesce(p_now, clock_timestamp());
     UPDATE {schema}.jobs j
     SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false, call = p_call
-    FROM unnest(p_places, p_numbers, p_stamps, p_fences) c(place, number, stamp, fence)
+    FROM (SELECT unnest(p_places) AS place, unnest(p_numbers) AS number, unnest(p_stamps) AS stamp, unnest(p_fences) AS fence) c
     -- With `+ 0` and `coalesce` no index can be asked, and the plan stays at the place.
     WHERE j.ctid = c.place AND j.number + 0 = c.number AND j.stamp = c.stamp AND j.fence = c.fence
         AND coalesce(j.state, '') = 'running' AND NOT (j.ordered AND j.object IS NOT NULL);
