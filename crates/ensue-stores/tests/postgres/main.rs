@@ -35,3 +35,4 @@ mod standby;
 mod support;
 mod tls;
 mod upgrade;
+mod workers_together;
