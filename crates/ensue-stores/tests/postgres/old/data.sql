@@ -1,7 +1,7 @@
 -- What the versions that were knew, of every kind, as their programs wrote it: what `ensue_conformance::upgraded` looks for. It begins at
 -- 2026-11-15 12:00, which is 1794744000. An event's id is made of its time and its number.
 
--- in: 1 2 6_jobs 6 8 13 14 17
+-- in: 1 2 6_jobs 6 8 13 14 17 18
 CREATE FUNCTION pg_temp.at(float8) RETURNS timestamptz LANGUAGE sql AS 'SELECT to_timestamp(1794744000 + $1)';
 CREATE FUNCTION pg_temp.id(int, int) RETURNS uuid LANGUAGE sql AS
     $$SELECT (lpad(to_hex((1794744000 + $1) * 1000::bigint), 12, '0') || '7' || lpad(to_hex($2), 3, '0') || '8' || lpad(to_hex($2), 15, '0'))::uuid$$;
@@ -11,10 +11,10 @@ CREATE FUNCTION pg_temp.part(int) RETURNS uuid LANGUAGE sql AS
 -- in: 1 2 6_jobs 6 8 13 14
 CREATE TABLE LOG.events_p1 PARTITION OF LOG.events FOR VALUES FROM (1) TO (1000001);
 
--- in: 17
+-- in: 17 18
 CREATE TABLE LOG.events_p1 PARTITION OF LOG.stored_events FOR VALUES FROM (1) TO (1000001);
 
--- in: 1 2 6_jobs 6 8 13 14 17
+-- in: 1 2 6_jobs 6 8 13 14 17 18
 INSERT INTO LOG.partitions (from_seq, to_seq) VALUES (1, 1000001);
 UPDATE LOG.log_state SET trimmed_to = 2, trimmed_recorded_at = pg_temp.at(2);
 
@@ -39,7 +39,7 @@ INSERT INTO LOG.events (seq, prev, recorded_at, occurred_at, id_part, to_subscri
     (7, 6, pg_temp.at(7), pg_temp.at(1), pg_temp.id(1, 7), NULL, 'later', 'order/2', '{"n": 7}', NULL),
     (8, 3, pg_temp.at(8), NULL, pg_temp.part(8), NULL, 'orders.paid', 'order/1', '{"n": 8}', NULL);
 
--- in: 17
+-- in: 17 18
 INSERT INTO LOG.stored_events (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata) VALUES
     (3, 2, pg_temp.at(3), pg_temp.at(-60), pg_temp.part(3), NULL, 'orders.paid', 'order/1', '{"n": 3}', '{"by": "ann"}'),
     (4, NULL, pg_temp.at(4), NULL, pg_temp.part(4), NULL, 'a.b', NULL, 'null', NULL),
@@ -48,18 +48,18 @@ INSERT INTO LOG.stored_events (seq, prev, recorded_at, occurred_at, id_part, to_
     (7, 6, pg_temp.at(7), pg_temp.at(1), pg_temp.id(1, 7), NULL, 'later', 'order/2', '{"n": 7}', NULL),
     (8, 3, pg_temp.at(8), NULL, pg_temp.part(8), NULL, 'orders.paid', 'order/1', '{"n": 8}', NULL);
 
--- in: 2 6_jobs 6 8 13 14 17
+-- in: 2 6_jobs 6 8 13 14 17 18
 INSERT INTO LOG.keys (key, fingerprint, id_part, seq, prev, recorded_at) VALUES
     ('k6', '\xfab20edb1d169c6b05cae5126b61827d2649d086895030a43a083eef85841faa', pg_temp.part(6), 6, NULL, pg_temp.at(6)),
     ('k20', '\xb2697c48cc496e5a21bfeb4524e91d12fd7d07a8eff61bef5dac46ccf87f6b51', pg_temp.part(20), NULL, NULL, pg_temp.at(4));
 
--- in: 1 2 6_jobs 6 8 13 14 17
+-- in: 1 2 6_jobs 6 8 13 14 17 18
 INSERT INTO LOG.delayed (seq, not_before, occurred_at, id, topic, object, payload, metadata, key) VALUES
     (7, pg_temp.at(7), pg_temp.at(1), pg_temp.id(1, 7), NULL, NULL, NULL, NULL, NULL),
     (NULL, pg_temp.at(3600), pg_temp.at(4), pg_temp.id(4, 20), 'soon', 'order/2', '{"n": 20}', NULL, 'k20'),
     (NULL, pg_temp.at(7200), pg_temp.at(5), pg_temp.id(5, 21), 'late', NULL, 'null', '{"x": 1}', NULL);
 
--- in: 2 6_jobs 6 8 13 14 17
+-- in: 2 6_jobs 6 8 13 14 17 18
 INSERT INTO LOG.groups (version, subscriptions, created_at, made_by, kind, name) VALUES
     (4, 1, pg_temp.at(1), gen_random_uuid(), 'handler', 'mail'), (3, 2, pg_temp.at(2), gen_random_uuid(), 'pull', 'reader');
 UPDATE LOG.positions_state SET fence_floor = 2, version_floor = 1;
@@ -81,7 +81,7 @@ INSERT INTO LOG.deliveries (seq, group_id, attempts, started_at, finished_at, st
 INSERT INTO LOG.delivery_lines (group_id, seq, attempt, at, level, message) VALUES
     (1, 4, 5, pg_temp.at(6), 'info', 'trying'), (1, 4, 5, pg_temp.at(7), 'error', 'boom');
 
--- in: 6_jobs 6 8 13 14 17
+-- in: 6_jobs 6 8 13 14 17 18
 UPDATE LOG.lanes SET position = 2, parked_to = 3 WHERE key = 'o:order/1';
 INSERT INTO LOG.parked (group_id, seq, prev, recorded_at, id_part, id, key, topic, object, payload) VALUES
     (1, 2, NULL, pg_temp.at(2), pg_temp.part(2), pg_temp.id(2, 2), 'o:order/1', 'orders.made', 'order/1', '{"n": 2}');
@@ -115,7 +115,7 @@ INSERT INTO LOG.rules (id, made_by, set_by, created_at, expires_at, kind, scope,
 UPDATE LOG.rules_state SET version = 2;
 INSERT INTO LOG.rule_reports (member, version) VALUES ('00000000-0000-0000-0000-000000000001', 1);
 
--- in: 6 8 13 14 17
+-- in: 6 8 13 14 17 18
 INSERT INTO LOG.groups (version, subscriptions, created_at, made_by, kind, name) VALUES (2, 1, pg_temp.at(3), gen_random_uuid(), 'handler', 'work');
 INSERT INTO LOG.slots (group_id, slot, cursor, fence, served_at) VALUES (3, 0, 8, 0, pg_temp.at(9));
 INSERT INTO LOG.subscriptions (group_id, id, created_at, touched_at, created_after, topic, params, params_identity) VALUES
@@ -124,7 +124,7 @@ INSERT INTO LOG.subscription_changes (group_id, version, id) VALUES (3, 2, '0000
 INSERT INTO LOG.definitions (group_id, subscription, revision, settings) VALUES (3, '00000000-0000-7000-8000-000000000004', 1, '{"a":1}');
 UPDATE LOG.definitions_state SET version = 1;
 
--- in: 8 13 14 17
+-- in: 8 13 14 17 18
 INSERT INTO LOG.job_progress (number, done, total, at, unit) VALUES (2, 3, 10, pg_temp.at(9), 'rows');
 INSERT INTO LOG.schedules (name, version, watermark, due, created_at, updated_at, runs, put_by, held, managed_by, definition) VALUES
     ('daily', 1, pg_temp.at(0), pg_temp.at(50), pg_temp.at(0), pg_temp.at(0), 1, gen_random_uuid(), false, 'app', '{"every":"day"}'),
@@ -138,7 +138,7 @@ INSERT INTO LOG.rules (id, made_by, set_by, created_at, kind, scope, author) VAL
 -- in: 8
 INSERT INTO LOG.schedule_declarations (process, name, until) VALUES ('00000000-0000-0000-0000-000000000001', 'daily', pg_temp.at(90));
 
--- in: 13 14 17
+-- in: 13 14 17 18
 INSERT INTO LOG.schedule_declarations (process, name) VALUES ('00000000-0000-0000-0000-000000000001', 'daily');
 INSERT INTO LOG.schedule_declarers (process, until) VALUES ('00000000-0000-0000-0000-000000000001', pg_temp.at(90));
 INSERT INTO LOG.outbox (occurred_at, not_before, id, topic, object, payload, metadata, key, fingerprint) VALUES

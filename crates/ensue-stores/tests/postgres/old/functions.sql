@@ -6,7 +6,7 @@ CREATE FUNCTION LOG.cancel(p_id uuid, p_from timestamp with time zone, p_to time
 CREATE FUNCTION LOG.find_seq(p_id uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_hint bigint) RETURNS bigint LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.stored(p_after bigint, p_since timestamp with time zone, p_id_tails text[]) RETURNS TABLE(o_id uuid, o_seq bigint, o_prev bigint, o_delayed boolean) LANGUAGE plpgsql AS '';
 
--- in: 1 2 6_jobs 6 8 13 14 17
+-- in: 1 2 6_jobs 6 8 13 14 17 18
 CREATE FUNCTION LOG.detach_trimmed() RETURNS boolean LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.drop_detached() RETURNS boolean LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql AS '';
@@ -21,7 +21,7 @@ CREATE FUNCTION LOG.trim(p_keep_from bigint, p_limit bigint, p_hint bigint, OUT 
 -- in: 1 2 6_jobs 6 8
 CREATE FUNCTION LOG.release_due(p_now timestamp with time zone, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_last bigint, OUT o_next_due timestamp with time zone) RETURNS record LANGUAGE plpgsql AS '';
 
--- in: 2 6_jobs 6 8 13 14 17
+-- in: 2 6_jobs 6 8 13 14 17 18
 CREATE FUNCTION LOG.append(p_now timestamp with time zone, p_hint bigint, p_id_parts uuid[], p_topic text, p_topics text[], p_payloads text[], p_metadata text[], p_occurred_at timestamp with time zone[], p_to uuid[], p_objects text[], p_back integer[], p_heads bigint[], p_heads_at bigint[], p_known_to bigint, p_callers integer[], p_keys text[], p_fingerprints bytea[], p_not_before timestamp with time zone[], OUT o_tail bigint, OUT o_recorded_at timestamp with time zone, OUT o_trimmed_to bigint, OUT o_prevs bigint[], OUT o_seqs bigint[], OUT o_ids uuid[], OUT o_conflicts boolean[]) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.cancel(p_id uuid, p_part uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_hint bigint) RETURNS bigint LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.deliveries_purge(p_before timestamp with time zone, p_keep bigint, p_limit bigint) RETURNS bigint LANGUAGE plpgsql AS '';
@@ -55,7 +55,7 @@ CREATE FUNCTION LOG.tell_members(p_members uuid[]) RETURNS void LANGUAGE plpgsql
 -- in: 2
 CREATE FUNCTION LOG.slots_settle(p_now timestamp with time zone, p_hint bigint, p_call uuid, p_groups text[], p_slots integer[], p_members uuid[], p_fences bigint[], p_cursors bigint[], p_lost_from bigint[], p_lost_to bigint[], p_waves integer[], p_lane_changes integer[], p_lane_keys text[], p_lane_positions bigint[], p_lane_states text[], p_lane_attempts bigint[], p_lane_not_before timestamp with time zone[], p_lane_errors text[], p_lane_redriven boolean[], p_delivery_changes integer[], p_delivery_seqs bigint[], p_delivery_objects text[], p_delivery_states text[], p_delivery_attempts bigint[], p_delivery_errors text[], p_started_at timestamp with time zone[], p_finished_at timestamp with time zone[], p_line_changes integer[], p_line_seqs bigint[], p_line_attempts bigint[], p_line_at timestamp with time zone[], p_line_levels text[], p_line_messages text[], p_event_changes integer[], p_id_parts uuid[], p_topics text[], p_payloads text[], p_metadata text[], p_occurred_at timestamp with time zone[], p_to uuid[], p_objects text[], p_keys text[], p_fingerprints bytea[], p_not_before timestamp with time zone[], OUT o_states text[], OUT o_reasons text[], OUT o_tail bigint, OUT o_recorded_at timestamp with time zone[], OUT o_seqs bigint[], OUT o_prevs bigint[], OUT o_ids uuid[], OUT o_conflicts boolean[]) RETURNS record LANGUAGE plpgsql AS '';
 
--- in: 6_jobs 6 8 13 14 17
+-- in: 6_jobs 6 8 13 14 17 18
 CREATE FUNCTION LOG.group_replay(p_now timestamp with time zone, p_hint bigint, p_name text, p_after bigint, p_to bigint, OUT o_state text, OUT o_first bigint, OUT o_last bigint) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.job_bucket(p_handler text, p_what text) RETURNS integer LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.job_kept(p_all anyarray, p_one anyelement) RETURNS anyarray LANGUAGE plpgsql AS '';
@@ -89,7 +89,7 @@ CREATE FUNCTION LOG.jobs_end(p_now timestamp with time zone, p_call uuid, p_lane
 CREATE FUNCTION LOG.jobs_settle(p_now timestamp with time zone, p_hint bigint, p_call uuid, p_lock bigint, p_again boolean, p_steps boolean, p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_ends text[], p_asked text[], p_gives_back boolean[], p_not_before timestamp with time zone[], p_errors text[], p_results text[], p_waves integer[], p_line_changes integer[], p_line_attempts integer[], p_line_at timestamp with time zone[], p_line_levels text[], p_line_messages text[], p_event_changes integer[], p_id_parts uuid[], p_topics text[], p_event_payloads text[], p_event_metadata text[], p_occurred_at timestamp with time zone[], p_to uuid[], p_event_objects text[], p_event_keys text[], p_fingerprints bytea[], p_event_not_before timestamp with time zone[], p_job_changes integer[], p_chances integer[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[], p_ranks bigint[], p_job_not_before timestamp with time zone[], p_keys text[], p_attempts_max integer[], p_exhausted text[], p_event_seqs bigint[], p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[], OUT o_states text[], OUT o_reasons text[], OUT o_tail bigint, OUT o_recorded_at timestamp with time zone[], OUT o_seqs bigint[], OUT o_prevs bigint[], OUT o_ids uuid[], OUT o_conflicts boolean[], OUT o_job_states text[], OUT o_numbers bigint[], OUT o_stamps bigint[], OUT o_new boolean[], OUT o_new_states text[], OUT o_ready_handlers text[], OUT o_ready_ranks bigint[], OUT o_ready_turns bigint[]) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.pulse(p_now timestamp with time zone, p_hint bigint, p_member uuid, p_lease bigint) RETURNS TABLE(o_now timestamp with time zone, o_last bigint, o_next_due timestamp with time zone, o_id_part uuid, o_recorded_at timestamp with time zone, o_version bigint, o_id uuid, o_name text, o_kind text, o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamp with time zone) LANGUAGE plpgsql AS '';
 
--- in: 6 8 13 14 17
+-- in: 6 8 13 14 17 18
 CREATE FUNCTION LOG.define(p_now timestamp with time zone, p_hint bigint, p_call uuid, p_name text, p_start text, p_after bigint, p_slots integer, p_topic text, p_condition text, p_params text, p_params_identity text, p_settings text, p_max bigint, p_by uuid, OUT o_what text, OUT o_new boolean, OUT o_subscription uuid, OUT o_revision bigint, OUT o_first bigint, OUT o_last bigint) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.jobs_end(p_now timestamp with time zone, p_call uuid, p_laned boolean, p_numbers bigint[], p_stamps bigint[], p_fences bigint[], p_states text[], p_asked text[], p_gives_back boolean[], p_lapsed boolean[], p_not_before timestamp with time zone[], p_errors text[], p_results text[], OUT o_at integer[], OUT o_states text[], OUT o_ready bigint[], OUT o_dead bigint[]) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.jobs_ring() RETURNS void LANGUAGE plpgsql AS '';
@@ -101,7 +101,7 @@ CREATE FUNCTION LOG.undefine(p_name text) RETURNS boolean LANGUAGE plpgsql AS ''
 -- in: 6
 CREATE FUNCTION LOG.pulse(p_now timestamp with time zone, p_hint bigint, p_member uuid, p_lease bigint) RETURNS TABLE(o_now timestamp with time zone, o_last bigint, o_next_due timestamp with time zone, o_id_part uuid, o_recorded_at timestamp with time zone, o_version bigint, o_id uuid, o_name text, o_kind text, o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamp with time zone, o_xmin bigint, o_xmax bigint, o_definitions_version bigint) LANGUAGE plpgsql AS '';
 
--- in: 8 13 14 17
+-- in: 8 13 14 17 18
 CREATE FUNCTION LOG.jobs_claim(p_now timestamp with time zone, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[], p_scopes text[], p_scope_of integer[], p_limit bigint, p_lease bigint, p_worker text, p_of integer[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]) RETURNS TABLE(o_seen bigint, o_micros bigint, o_held integer[], number bigint, stamp bigint, rank bigint, turn bigint, fence bigint, enqueued_at timestamp with time zone, not_before timestamp with time zone, locked_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, lease_until timestamp with time zone, event_seq bigint, event_prev bigint, event_id uuid, attempts integer, attempts_max integer, ordered boolean, cancel_asked boolean, redriven boolean, state text, on_exhausted text, handler text, object text, unique_key text, worker text, event_topic text, payload text, metadata text, result text, error_attempts integer[], error_times timestamp with time zone[], error_texts text[]) LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.schedule_put(p_now timestamp with time zone, p_call uuid, p_name text, p_definition text, p_managed_by text, p_version bigint, p_over timestamp with time zone, p_watermark timestamp with time zone, p_due timestamp with time zone, p_max bigint, OUT o_what text, OUT o_version bigint, OUT o_held boolean, OUT o_created_at timestamp with time zone, OUT o_updated_at timestamp with time zone) RETURNS record LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.schedules_declare(p_now timestamp with time zone, p_process uuid, p_names text[], p_lease bigint, OUT o_missing text[], OUT o_removed text[]) RETURNS record LANGUAGE plpgsql AS '';
@@ -110,7 +110,7 @@ CREATE FUNCTION LOG.schedules_fire(p_now timestamp with time zone, p_hint bigint
 -- in: 8
 CREATE FUNCTION LOG.pulse(p_now timestamp with time zone, p_hint bigint, p_member uuid, p_lease bigint) RETURNS TABLE(o_now timestamp with time zone, o_last bigint, o_next_due timestamp with time zone, o_id_part uuid, o_recorded_at timestamp with time zone, o_version bigint, o_id uuid, o_name text, o_kind text, o_rules_version bigint, o_jobs_sent bigint, o_jobs_due timestamp with time zone, o_xmin bigint, o_xmax bigint, o_definitions_version bigint, o_schedules_due timestamp with time zone) LANGUAGE plpgsql AS '';
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE FUNCTION LOG.apply_grants() RETURNS SETOF text LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.block(scope text, reason text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.cancel_job(id text) RETURNS text LANGUAGE plpgsql AS '';
@@ -220,7 +220,7 @@ CREATE VIEW LOG.log AS SELECT e.seq, e.prev, LOG.event_id(e.id_part, e.recorded_
     coalesce(e.metadata, '{}') AS metadata, coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription
     FROM LOG.events e WHERE e.seq > (SELECT s.trimmed_to FROM LOG.log_state s);
 
--- in: 17
+-- in: 17 18
 CREATE FUNCTION LOG.check_readable(p_events jsonb) RETURNS void LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.jobs_succeed(p_now timestamp with time zone, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]) RETURNS bigint LANGUAGE plpgsql AS '';
 CREATE FUNCTION LOG.jobs_take(p_now timestamp with time zone, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[], p_scopes text[], p_scope_of integer[], p_limit bigint, p_lease bigint, p_worker text, p_of integer[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]) RETURNS TABLE(o_seen bigint, o_micros bigint, o_held integer[], o_place tid, number bigint, stamp bigint, rank bigint, turn bigint, fence bigint, enqueued_at timestamp with time zone, not_before timestamp with time zone, locked_at timestamp with time zone, started_at timestamp with time zone, finished_at timestamp with time zone, lease_until timestamp with time zone, event_seq bigint, event_prev bigint, event_id uuid, attempts integer, attempts_max integer, ordered boolean, cancel_asked boolean, redriven boolean, state text, on_exhausted text, handler text, object text, unique_key text, worker text, event_topic text, payload text, metadata text, result text, error_attempts integer[], error_times timestamp with time zone[], error_texts text[]) LANGUAGE plpgsql AS '';
@@ -234,3 +234,7 @@ CREATE FUNCTION LOG.slots_acquire_soon(p_now timestamp with time zone, p_group t
 CREATE VIEW LOG.events AS SELECT e.seq, e.prev, LOG.event_id(e.id_part, e.recorded_at) AS id, e.topic, e.object, e.payload,
     coalesce(e.metadata, '{}') AS metadata, coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription, e.id_part
     FROM LOG.stored_events e WHERE e.seq > (SELECT s.trimmed_to FROM LOG.log_state s);
+
+-- in: 18
+CREATE FUNCTION LOG.jobs_send_alike(p_now timestamp with time zone, p_call uuid, p_lock bigint, p_chance integer, p_handler text, p_rank bigint, p_attempts_max integer, p_payloads text[], OUT o_stamp bigint, OUT o_first bigint, OUT o_numbers bigint[], OUT o_stamps bigint[], OUT o_states text[]) RETURNS record LANGUAGE plpgsql AS '';
+CREATE FUNCTION LOG.jobs_sent_before(p_call uuid, p_lock bigint, OUT o_found boolean, OUT o_numbers bigint[], OUT o_stamps bigint[], OUT o_new boolean[], OUT o_states text[]) RETURNS record LANGUAGE plpgsql AS '';

@@ -34,6 +34,7 @@ pub const OLD: &[Old] = &[
     Old { name: "13", version: 13, from: 13, knew: Knew::Outbox },
     Old { name: "14", version: 14, from: 14, knew: Knew::Outbox },
     Old { name: "17", version: 17, from: 17, knew: Knew::Outbox },
+    Old { name: "18", version: 18, from: 18, knew: Knew::Outbox },
 ];
 
 impl Old {

@@ -51,7 +51,7 @@ CREATE TABLE LOG.keys (
 );
 CREATE INDEX keys_recorded_at ON LOG.keys (recorded_at);
 
--- in: 2 6_jobs 6 8 13 14 17
+-- in: 2 6_jobs 6 8 13 14 17 18
 CREATE TABLE LOG.events (
     seq bigint NOT NULL,
     prev bigint,
@@ -215,7 +215,7 @@ CREATE TABLE LOG.settlements (
 );
 CREATE INDEX settlements_age ON LOG.settlements (settled_at);
 
--- in: 6 8 13 14 17
+-- in: 6 8 13 14 17 18
 CREATE TABLE LOG.positions_state (
     one boolean PRIMARY KEY DEFAULT true,
     fence_floor bigint NOT NULL DEFAULT 0,
@@ -335,7 +335,7 @@ CREATE TABLE LOG.settlements (
 );
 CREATE INDEX settlements_age ON LOG.settlements (settled_at);
 
--- in: 6_jobs 6 8 13 14 17
+-- in: 6_jobs 6 8 13 14 17 18
 ALTER TABLE LOG.lanes ADD COLUMN parked_to bigint;
 CREATE TABLE LOG.parked (
     group_id bigint NOT NULL,
@@ -372,7 +372,7 @@ CREATE TRIGGER lanes_passed AFTER UPDATE OF position ON LOG.lanes FOR EACH ROW
 CREATE TRIGGER lanes_gone AFTER DELETE ON LOG.lanes FOR EACH ROW
     WHEN (OLD.parked_to IS NOT NULL) EXECUTE FUNCTION LOG.parked_passed();
 
--- in: 6_jobs 6 8 13 14 17
+-- in: 6_jobs 6 8 13 14 17 18
 CREATE TABLE LOG.serving (
     member uuid NOT NULL REFERENCES LOG.members (id) ON DELETE CASCADE,
     group_name text COLLATE "C" NOT NULL,
@@ -383,7 +383,7 @@ CREATE INDEX serving_group ON LOG.serving (group_name);
 -- in: 6_jobs
 ALTER TABLE LOG.slots ADD COLUMN replay_to bigint, ADD COLUMN resume_at bigint;
 
--- in: 6_jobs 6 8 13 14 17
+-- in: 6_jobs 6 8 13 14 17 18
 CREATE SEQUENCE LOG.job_numbers;
 CREATE TABLE LOG.jobs (
     number bigint PRIMARY KEY,
@@ -483,7 +483,7 @@ CREATE TABLE LOG.rule_reports (
     version bigint NOT NULL
 );
 
--- in: 6 8 13 14 17
+-- in: 6 8 13 14 17 18
 CREATE TABLE LOG.definitions_state (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version bigint NOT NULL DEFAULT 0
@@ -505,7 +505,7 @@ $body$;
 CREATE TRIGGER definition_gone AFTER DELETE ON LOG.definitions
     FOR EACH ROW EXECUTE FUNCTION LOG.definition_gone();
 
--- in: 8 13 14 17
+-- in: 8 13 14 17 18
 CREATE INDEX jobs_tasks ON LOG.jobs (handler, enqueued_at, number) WHERE starts_with(handler, 'task.');
 CREATE TABLE LOG.job_progress (
     number bigint PRIMARY KEY REFERENCES LOG.jobs ON DELETE CASCADE,
@@ -515,7 +515,7 @@ CREATE TABLE LOG.job_progress (
     unit text COLLATE "C"
 );
 
--- in: 8 13 14 17
+-- in: 8 13 14 17 18
 CREATE TABLE LOG.schedules_state (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version bigint NOT NULL DEFAULT 0
@@ -573,7 +573,7 @@ $body$;
 CREATE TRIGGER schedule_rule_changed AFTER INSERT OR DELETE ON LOG.rules
     FOR EACH ROW EXECUTE FUNCTION LOG.schedule_rule_changed();
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE TABLE LOG.outbox (
     number bigint GENERATED ALWAYS AS IDENTITY,
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -592,7 +592,7 @@ CREATE INDEX outbox_xid ON LOG.outbox (xid, number);
 CREATE UNIQUE INDEX outbox_key ON LOG.outbox (key) WHERE key IS NOT NULL;
 ALTER TABLE LOG.schema_version ADD COLUMN compatible_from int NOT NULL DEFAULT 1;
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE TABLE LOG.own_settlements (
     call uuid PRIMARY KEY,
     now timestamptz,
@@ -637,7 +637,7 @@ $body$;
 CREATE CONSTRAINT TRIGGER own_committing AFTER INSERT ON LOG.own_settlements
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION LOG.own_committing();
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE DOMAIN LOG.condition_text AS text COLLATE "C";
 CREATE DOMAIN LOG.condition_path AS text[] COLLATE "C";
 CREATE OR REPLACE FUNCTION LOG.condition_member(jsonb, LOG.condition_text) RETURNS LOG.condition_text
@@ -677,7 +677,7 @@ ALTER TABLE LOG.subscriptions ADD COLUMN failed_seq bigint;
 ALTER TABLE LOG.subscriptions ADD COLUMN failed_at timestamptz;
 ALTER TABLE LOG.subscriptions ADD COLUMN failed_with text COLLATE "C";
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE TABLE LOG.schedule_declarers (
     process uuid PRIMARY KEY,
     until timestamptz NOT NULL
@@ -689,7 +689,7 @@ ALTER TABLE LOG.schedule_declarations DROP COLUMN until;
 CREATE INDEX schedule_declarations_name ON LOG.schedule_declarations (name);
 ALTER TABLE LOG.schedules_state ADD COLUMN rules_changed bigint NOT NULL DEFAULT 0;
 
--- in: 13 14 17
+-- in: 13 14 17 18
 CREATE TABLE LOG.config (
     key text COLLATE "C" PRIMARY KEY,
     value text COLLATE "C"
@@ -750,25 +750,28 @@ AS $body$
     SELECT p_payload
 $body$;
 
--- in: 14 17
+-- in: 14 17 18
 DROP INDEX LOG.jobs_over;
 CREATE INDEX jobs_over ON LOG.jobs (finished_at, number)
     WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead';
 CREATE INDEX jobs_dead ON LOG.jobs (finished_at, number, turn) WHERE state = 'dead';
 
--- in: 17
+-- in: 17 18
 ALTER TABLE LOG.outbox ALTER COLUMN topic DROP NOT NULL, ALTER COLUMN payload DROP NOT NULL,
     ADD COLUMN count int, ADD COLUMN events jsonb,
     ADD CHECK ((events IS NULL) = (topic IS NOT NULL) AND (events IS NULL) = (payload IS NOT NULL)),
     SET (toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 10000, toast.autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE LOG.outbox ALTER COLUMN events SET STORAGE EXTERNAL;
 
--- in: 17
+-- in: 17 18
 ALTER TABLE LOG.events RENAME TO stored_events;
 DROP VIEW IF EXISTS LOG.log;
 DROP FUNCTION IF EXISTS LOG.outbox_move(timestamptz, bigint, bigint, bigint);
 
--- in: 17
+-- in: 17 18
 ALTER TABLE LOG.jobs SET (fillfactor = 50);
 ALTER INDEX LOG.jobs_pkey SET (fillfactor = 40);
 ALTER TABLE LOG.job_progress DROP CONSTRAINT job_progress_number_fkey;
+
+-- in: 18
+ALTER TABLE LOG.job_calls ADD COLUMN run int;
