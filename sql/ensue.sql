@@ -801,7 +801,7 @@ ALTER TABLE "ensue".job_progress DROP CONSTRAINT job_progress_number_fkey;
 -- Jobs that are sent together mostly have numbers that follow each other. Where `run` is not null `numbers` has the first of so many; else all of them.
 ALTER TABLE "ensue".job_calls ADD COLUMN run int;
 
--- No table: from here on a claim answers only what its caller cannot know of a job (fn_jobs_fetch.sql), and successes do not wait for who is in their way (fn_jobs_succeed.sql).
+-- Changes no table: a version of its own, so that whoever calls jobs_fetch finds it.
 
 -- Who may write the log now: one transaction at a time, until it has committed.
 -- The key is made from the schema's name, so that two logs in one database do not wait for each other. `append` takes
@@ -3230,6 +3230,7 @@ BEGIN
             RETURNING o_seen, o_micros, o_held, j.ctid, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, nullif(j.started_at, v_now), j.finished_at, NULL::timestamptz, j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, nullif(j.ordered, true), nullif(j.cancel_asked, false), nullif(j.redriven, false), NULL::text, nullif(j.on_exhausted, 'hold'), CASE WHEN v_count > 1 THEN j.handler END, j.object, j.unique_key, CASE WHEN p_shares IS NOT NULL THEN j.worker END, j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts;
             RETURN;
         END IF;
+        -- A join with names takes longer than one array of places.
         v_names := ARRAY(
             SELECT w.name FROM unnest(p_workers, p_shares) WITH ORDINALITY w(name, share, n)
             CROSS JOIN LATERAL generate_series(1, w.share) ORDER BY w.n LIMIT cardinality(v_places));
@@ -3327,7 +3328,7 @@ BEGIN
 END
 $body$;
 
--- The same as jobs_fetch with all that there is to say of a job, for programs of before.
+-- The same as jobs_fetch with all that there is to say of a job, for programs that know versions 17 and 18. A row without a job has no number.
 CREATE OR REPLACE FUNCTION "ensue".jobs_take(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
@@ -3343,7 +3344,7 @@ BEGIN
 END
 $body$;
 
--- The same without places, for programs before those and for `claim_jobs`.
+-- The same without places, for programs that know versions up to 16, and for `claim_jobs`.
 CREATE OR REPLACE FUNCTION "ensue".jobs_claim(
     p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_worker text,
@@ -3433,6 +3434,8 @@ $body$;
 -- Jobs that have only succeeded, by the places that their claims answered: answers how many of them were there. The common end of an attempt, without
 -- a search for each. Who finds fewer than were sent calls jobs_settle with the same call, as if an answer had been lost: those that were found have its mark. A place may be
 -- another job's by now, so number, stamp, fence and state are compared; jobs in lanes are not ended here, as others wait for them. The change is that of fn_jobs_settle.sql.
+--
+-- It waits 50 ms for a row or a rule and no longer, as other callers' successes are in the same commit: then nothing is written (55P03), and each of them calls jobs_settle.
 CREATE OR REPLACE FUNCTION "ensue".jobs_succeed(
     p_now timestamptz, p_call uuid, p_places tid[], p_numbers bigint[], p_stamps bigint[], p_fences bigint[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
@@ -3446,6 +3449,7 @@ BEGIN
     v_now := coalesce(p_now, clock_timestamp());
     UPDATE "ensue".jobs j
     SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false, call = p_call
+    -- Arrays that are walked along in a SELECT are not stored first, one by one, as those in a FROM are.
     FROM (SELECT unnest(p_places) AS place, unnest(p_numbers) AS number, unnest(p_stamps) AS stamp, unnest(p_fences) AS fence) c
     -- With `+ 0` and `coalesce` no index can be asked, and the plan stays at the place.
     WHERE j.ctid = c.place AND j.number + 0 = c.number AND j.stamp = c.stamp AND j.fence = c.fence

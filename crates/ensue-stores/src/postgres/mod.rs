@@ -153,7 +153,7 @@ pub struct PostgresStore {
     /// Where the rows of jobs are that were claimed.
     places: Arc<jobs::Places>,
     /// What is sent to handlers, many callers' in one commit.
-    together: Arc<jobs::Together<jobs::Sending>>,
+    sending: Arc<jobs::Together<jobs::Sending>>,
     /// What is claimed, many callers' in one commit.
     claiming: Arc<jobs::Together<jobs::Claiming>>,
     /// What has succeeded, many callers' in one commit.
@@ -206,7 +206,7 @@ impl PostgresStore {
         };
         let (room, looks, places) =
             (Room::default(), Arc::new(jobs::Looks::default()), Arc::new(jobs::Places::default()));
-        let together = jobs::Together::new(jobs::Sending { moving: moving.clone(), bell: bell.clone() });
+        let sending = jobs::Together::new(jobs::Sending { moving: moving.clone(), bell: bell.clone() });
         let claiming = jobs::Claiming { moving: moving.clone(), looks: looks.clone(), places: places.clone() };
         let claiming = jobs::Together::new(claiming);
         let succeeding = jobs::Together::new(jobs::Succeeding { moving: moving.clone() });
@@ -226,7 +226,7 @@ impl PostgresStore {
             bell,
             looks,
             places,
-            together,
+            sending,
             claiming,
             succeeding,
             schedules_from,
@@ -248,7 +248,7 @@ impl PostgresStore {
 
     /// The time of the injected clock; the server's own is null.
     fn clock_time(&self) -> Option<Micros> {
-        self.clock.as_ref().map(|clock| Micros(clock()))
+        self.moving.clock_time()
     }
 
     /// May this store be changed by us?

@@ -34,13 +34,18 @@ pub(super) struct Moving {
 }
 
 impl Moving {
+    /// The time of the injected clock; the server's own is null.
+    pub fn clock_time(&self) -> Option<Micros> {
+        self.clock.as_ref().map(|clock| Micros(clock()))
+    }
+
     /// Moves at most so many, in one commit, by `release_due` or `outbox_drain`. A lost connection is no matter here: what was moved stays moved, and the next
     /// try moves what is left.
     pub async fn move_once(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
         let (mut patience, mut tries) = (self.server.patience(), 1);
         let (limit, bytes_max) = (rows_max(limit), PAGE_BYTES_MAX as i64);
         let row = loop {
-            let now = self.clock.as_ref().map(|clock| Micros(clock()));
+            let now = self.clock_time();
             let hint = self.last.load(Ordering::Relaxed) as i64;
             let reader = self.server.reader().await?;
             let answer = reader.query(sql, &[&now, &hint, &limit, &bytes_max]).await;

@@ -211,7 +211,7 @@ impl Writer {
             return Ok(found);
         }
         let columns = Columns::of(calls, &self.heads);
-        let now = self.moving.clock.as_ref().map(|clock| Micros(clock()));
+        let now = self.moving.clock_time();
         let hint = self.tail as i64;
         let limit = self.moving.server.statement_time_max + sending_time(calls);
         let (trace, first) = session.tracing.next();

@@ -238,20 +238,22 @@ async fn a_claimed_job_is_as_it_is_kept() {
     for job in &taken {
         assert_eq!(store.job(job.id).await.unwrap().as_ref(), Some(job));
     }
+}
 
-    // And what programs of before are answered, who know of nothing that is left out.
-    let claims = [
-        ("jobs_take", "p_limit => 100", "'{o_seen,o_micros,o_held,o_place}'"),
-        ("jobs_claim", "p_limit => 100", "'{o_seen,o_micros,o_held}'"),
-    ];
-    for (function, limit, found) in claims {
+/// Those who know of nothing that is left out.
+#[tokio::test]
+async fn programs_of_before_are_answered_everything() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let claims = [("jobs_take", "'{o_seen,o_micros,o_held,o_place}'"), ("jobs_claim", "'{o_seen,o_micros,o_held}'")];
+    for (function, found) in claims {
         store
             .enqueue(vec![NewJob::new(name("j")), NewJob { on_exhausted: OnExhausted::Skip, ..NewJob::new(name("j")) }])
             .await
             .unwrap();
         log.run(&format!(
             "DROP TABLE IF EXISTS LOG.answer; CREATE TABLE LOG.answer AS SELECT * FROM LOG.{function}(NULL, gen_random_uuid(), false, '{{j}}', '{{9}}', '{{handler:j}}', '{{1}}', \
-             p_worker => 'w', p_lease => 1000000, {limit}, p_of => NULL, p_after_rank => NULL, p_after_turn => NULL, p_to_rank => NULL, p_at_turn => NULL)"
+             p_worker => 'w', p_lease => 1000000, p_limit => 100, p_of => NULL, p_after_rank => NULL, p_after_turn => NULL, p_to_rank => NULL, p_at_turn => NULL)"
         ))
         .await;
         let same = format!(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone)]
 pub(in super::super) struct Call {
     pub id: Uuid,
-    /// Of an advisory lock that nobody else takes.
+    /// Of an advisory lock that nobody else takes. Callers whose successes went in one commit go on under the same call, and take none.
     pub lock: i64,
     /// For who is told that it may have been carried out.
     doing: &'static str,
@@ -58,19 +58,18 @@ impl Call {
         params: Params<'_>,
         again_at: Option<usize>,
     ) -> Result<Vec<Row>, StoreError> {
-        let answer = self.send(moving, sql, params, again_at, None).await.map(Option::unwrap_or_default);
+        let answer = self.send(moving, sql, params, again_at, false).await.map(Option::unwrap_or_default);
         self.told_of(answer)
     }
 
-    /// The same, but for this trouble: then there is no answer, and the last try has done nothing.
-    pub async fn until_answered_or(
+    /// The same, unless somebody is in the way: then there is no answer, and this try has done nothing.
+    pub async fn until_answered_or_busy(
         &mut self,
-        trouble: Trouble,
         moving: &Moving,
         sql: &str,
         params: Params<'_>,
     ) -> Result<Option<Vec<Row>>, StoreError> {
-        let answer = self.send(moving, sql, params, None, Some(trouble)).await;
+        let answer = self.send(moving, sql, params, None, true).await;
         self.told_of(answer)
     }
 
@@ -91,7 +90,7 @@ impl Call {
         sql: &str,
         params: Params<'_>,
         again_at: Option<usize>,
-        unless: Option<Trouble>,
+        gives_way: bool,
     ) -> Result<Option<Vec<Row>>, StoreError> {
         let (mut patience, mut tries) = (moving.server.patience(), 1);
         let mut params = params.to_vec();
@@ -103,12 +102,10 @@ impl Call {
             match answer {
                 Ok(rows) => return Ok(Some(rows)),
                 Err(failure) => {
-                    let trouble = Trouble::of(&failure);
-                    if unless == Some(trouble) {
-                        return Ok(None);
-                    }
-                    if trouble == Trouble::Lost {
-                        self.earlier = Earlier::Perhaps;
+                    match Trouble::of(&failure) {
+                        Trouble::Lost => self.earlier = Earlier::Perhaps,
+                        Trouble::Busy if gives_way => return Ok(None),
+                        Trouble::Busy | Trouble::NoPartition | Trouble::Backlog | Trouble::Refused => {}
                     }
                     moving.again_after(failure, &mut patience, &mut tries).await?;
                 }

@@ -6,6 +6,7 @@ use super::super::read::{place, rows_max};
 use super::super::slots::micros_of;
 use super::super::types::{Micros, Place};
 use super::call::Call;
+use super::claim_together::HandlerClaim;
 use super::columns::NewJobs;
 use super::looks::{Looks, Seen, Transactions};
 use super::places::Places;
@@ -32,14 +33,11 @@ pub(super) fn check(claim: &Claim) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// More than this is not claimed at once: so many of several claims can be added up.
-const LIMIT_MAX: usize = u32::MAX as usize;
-
 /// What is wanted at once: of each handler so many, and for each worker so many of all.
-struct Wanted<'a> {
-    handlers: Vec<(&'a GroupName, usize)>,
-    workers: Vec<(&'a str, usize)>,
-    lease: SignedDuration,
+pub(super) struct Wanted<'a> {
+    pub handlers: Vec<(&'a GroupName, usize)>,
+    pub workers: Vec<(&'a str, usize)>,
+    pub lease: SignedDuration,
 }
 
 impl<'a> Wanted<'a> {
@@ -52,31 +50,8 @@ impl<'a> Wanted<'a> {
                 None => handlers.push((handler, *most)),
             }
         }
-        let is_some = !handlers.is_empty() && claim.limit > 0;
-        is_some.then(|| Self { handlers, workers: vec![(&claim.worker, claim.limit)], lease: claim.lease })
-    }
-}
-
-/// A claim of a single handler's jobs.
-#[derive(Debug)]
-pub(in super::super) struct OfOne {
-    handler: GroupName,
-    limit: usize,
-    lease: SignedDuration,
-    worker: String,
-}
-
-impl OfOne {
-    fn of(wanted: &Wanted<'_>) -> Option<Self> {
-        let (&[(handler, most)], &[(worker, limit)]) = (wanted.handlers.as_slice(), wanted.workers.as_slice()) else {
-            return None;
-        };
-        Some(Self {
-            handler: handler.clone(),
-            limit: limit.min(most).min(LIMIT_MAX),
-            lease: wanted.lease,
-            worker: worker.to_owned(),
-        })
+        let wants_any = !handlers.is_empty() && claim.limit > 0;
+        wants_any.then(|| Self { handlers, workers: vec![(&claim.worker, claim.limit)], lease: claim.lease })
     }
 }
 
@@ -85,55 +60,6 @@ pub(in super::super) struct Claiming {
     pub moving: Arc<Moving>,
     pub looks: Arc<Looks>,
     pub places: Arc<Places>,
-}
-
-/// Claims of one handler's jobs go together: what one has locked the others need not pass over.
-impl Work for Claiming {
-    type Part = OfOne;
-    type Answer = Vec<Job>;
-    type Key = (GroupName, SignedDuration);
-    const DOING: &'static str = "jobs were claimed";
-
-    fn key(claim: &OfOne) -> Self::Key {
-        (claim.handler.clone(), claim.lease)
-    }
-
-    fn count(claim: &OfOne) -> usize {
-        claim.limit
-    }
-
-    fn bytes(_: &OfOne) -> usize {
-        0
-    }
-
-    async fn carry_out(&self, claims: Vec<OfOne>) -> Vec<Result<Vec<Job>, StoreError>> {
-        let Some(first) = claims.first() else { return Vec::new() };
-        let wanted = Wanted {
-            handlers: vec![(&first.handler, claims.iter().map(|claim| claim.limit).sum())],
-            workers: claims.iter().map(|claim| (claim.worker.as_str(), claim.limit)).collect(),
-            lease: first.lease,
-        };
-        match self.take(&[], &wanted).await {
-            Ok((_, jobs)) => shared(jobs, &wanted.workers).into_iter().map(Ok).collect(),
-            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-}
-
-/// Gives each worker its own, in order.
-fn shared(jobs: Vec<Job>, workers: &[(&str, usize)]) -> Vec<Vec<Job>> {
-    let mut shares: Vec<Vec<Job>> = workers.iter().map(|_| Vec::new()).collect();
-    for job in jobs {
-        let has_room = |((worker, limit), share): (&(&str, usize), &Vec<Job>)| {
-            job.worker.as_deref() == Some(*worker) && share.len() < *limit
-        };
-        let whose = workers.iter().zip(&shares).position(has_room);
-        // As many were claimed for each as it wanted: there is always one.
-        if let Some(whose) = whose {
-            shares[whose].push(job);
-        }
-    }
-    shares
 }
 
 /// What a rule that holds a handler is called: the scopes of its key and of those above it.
@@ -158,7 +84,11 @@ fn found_of(row: &Row, first: usize) -> Option<(Seen, i64, Vec<i32>)> {
 
 impl Claiming {
     /// Sends jobs, if there are any, and claims: in one commit.
-    async fn take(&self, jobs: &[NewJob], wanted: &Wanted<'_>) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
+    pub(super) async fn take(
+        &self,
+        jobs: &[NewJob],
+        wanted: &Wanted<'_>,
+    ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
         let Wanted { handlers: asked, workers, lease } = wanted;
         let handlers: Vec<&str> = asked.iter().map(|(handler, _)| handler.as_str()).collect();
         let caps: Vec<i64> = asked.iter().map(|(_, most)| rows_max(*most)).collect();
@@ -171,9 +101,14 @@ impl Claiming {
         }
         // Those of the same name need not be told apart.
         let is_same = workers.iter().all(|(worker, _)| *worker == workers[0].0);
-        let names: Vec<&str> =
-            workers.iter().map(|(worker, _)| *worker).take(if is_same { 1 } else { usize::MAX }).collect();
-        let shares: Option<Vec<i64>> = (!is_same).then(|| workers.iter().map(|(_, limit)| rows_max(*limit)).collect());
+        let (names, shares) = match is_same {
+            true => (vec![workers[0].0], None),
+            false => {
+                let (names, shares): (Vec<&str>, Vec<i64>) =
+                    workers.iter().map(|(worker, limit)| (*worker, rows_max(*limit))).unzip();
+                (names, Some(shares))
+            }
+        };
         let limit = rows_max(workers.iter().map(|(_, limit)| limit).sum());
         let lease = micros_of(*lease);
         let look = self.looks.begin(&handlers, Instant::now());
@@ -184,8 +119,7 @@ impl Claiming {
             true => (Sending::DOING, &sql.enqueue_and_claim),
             false => (Self::DOING, &sql.claim),
         };
-        let now = self.moving.clock.as_ref().map(|clock| Micros(clock()));
-        let (mut call, columns) = (Call::new(doing), NewJobs::of(jobs.iter()));
+        let (mut call, now, columns) = (Call::new(doing), self.moving.clock_time(), NewJobs::of(jobs.iter()));
         let (id, lock) = (call.id, call.lock);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id];
         if sends {
@@ -237,7 +171,7 @@ impl Claiming {
 impl PostgresStore {
     pub(super) async fn take_jobs(&self, claim: &Claim) -> Result<Vec<Job>, StoreError> {
         let Some(wanted) = Wanted::of(claim) else { return Ok(Vec::new()) };
-        match OfOne::of(&wanted) {
+        match HandlerClaim::of(&wanted) {
             Some(claim) => self.claiming.join(claim).await,
             None => Ok(self.claiming.alone().take(&[], &wanted).await?.1),
         }
@@ -251,7 +185,7 @@ impl PostgresStore {
     ) -> Result<(Vec<Enqueued>, Vec<Job>), StoreError> {
         match Wanted::of(claim) {
             Some(wanted) => self.claiming.alone().take(&jobs, &wanted).await,
-            None => Ok((self.together.send(jobs).await?, Vec::new())),
+            None => Ok((self.sending.send(jobs).await?, Vec::new())),
         }
     }
 

@@ -11,6 +11,7 @@
 //! | How does a job come in? | `send.rs` |
 //! | How do many callers have something done in one commit? | `together.rs` |
 //! | How does a worker get jobs, and keep them? | `claim.rs` |
+//! | How do many workers claim in one commit? | `claim_together.rs` |
 //! | What of a job that was just claimed need not be answered? | `unsaid.rs` |
 //! | From where on does a claim look for jobs? | `looks.rs` |
 //! | Where is the row of a job that was claimed here? | `places.rs` |
@@ -24,6 +25,7 @@
 
 mod call;
 mod claim;
+mod claim_together;
 pub(super) mod columns;
 mod looks;
 mod places;
@@ -63,7 +65,7 @@ impl Jobs for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         self.check_writable()?;
         send::check(&jobs)?;
-        self.together.send(jobs).await
+        self.sending.send(jobs).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {

@@ -65,40 +65,50 @@ pub(super) fn job_of_claim(row: &Row, first: usize, unsaid: Option<&Unsaid<'_>>)
         topic: Topic::stored(topic),
     });
     let locked_at = time(7);
-    // Without a claim nothing is unsaid, and what is null there is none.
-    let (handler, worker) = (unsaid.map(|unsaid| unsaid.handler), unsaid.map(|unsaid| unsaid.worker));
-    let lease_until = || unsaid.zip(locked_at).and_then(|(unsaid, at)| at.checked_add(unsaid.lease).ok());
-    let said = |index: usize, most: bool| row.get::<_, Option<bool>>(first + index).unwrap_or(most);
+    // What is null and not unsaid is none, or amiss.
+    let amiss = || StoreError::Engine(format!("job {number} lacks what every job has"));
+    let flag = |index: usize, unsaid_is: bool| {
+        let meant = || unsaid.map(|_| unsaid_is).ok_or_else(amiss);
+        row.get::<_, Option<bool>>(first + index).map_or_else(meant, Ok)
+    };
+    let handler = match (text(21), unsaid) {
+        (Some(handler), _) => GroupName::stored(handler),
+        (None, unsaid) => unsaid.ok_or_else(amiss)?.handler.clone(),
+    };
+    let state = match (text(19), unsaid) {
+        (Some(word), _) => state_of(word)?,
+        (None, unsaid) => unsaid.map(|_| Unsaid::STATE).ok_or_else(amiss)?,
+    };
+    let on_exhausted = match (text(20), unsaid) {
+        (Some(word), _) => known(word, OnExhausted::parse)?,
+        (None, unsaid) => unsaid.map(|_| Unsaid::ON_EXHAUSTED).ok_or_else(amiss)?,
+    };
     Ok(Some(Job {
         id: id_of(row.get(first + 1), number),
-        handler: match (text(21), handler) {
-            (Some(handler), _) => GroupName::stored(handler),
-            (None, Some(handler)) => handler.clone(),
-            (None, None) => return Err(StoreError::Engine("a job has no handler".into())),
-        },
+        handler,
         object: text(22).map(ObjectKey::stored),
-        ordered: said(16, true),
+        ordered: flag(16, Unsaid::ORDERED)?,
         payload: Json::stored(row.get::<_, String>(first + 26)),
         metadata: text(27).map_or_else(Json::empty_object, Json::stored),
         priority: priority_of(row.get(first + 2)),
-        state: text(19).map_or(Ok(JobState::Running), state_of)?,
+        state,
         turn: row.get::<_, Option<i64>>(first + 3).map(|turn| turn as JobNumber),
         attempts: row.get::<_, i32>(first + 14) as u32,
         attempts_max: row.get::<_, i32>(first + 15) as u32,
-        on_exhausted: text(20).map_or(Ok(OnExhausted::Hold), |word| known(word, OnExhausted::parse))?,
+        on_exhausted,
         not_before: time(6),
         enqueued_at: row.get::<_, Micros>(first + 5).0,
         locked_at,
-        started_at: time(8).or_else(|| locked_at.filter(|_| unsaid.is_some())),
+        started_at: time(8).or(unsaid.and(locked_at)),
         finished_at: time(9),
-        worker: text(24).or(worker).map(str::to_owned),
+        worker: text(24).or(unsaid.map(|unsaid| unsaid.worker)).map(str::to_owned),
         fence: row.get::<_, i64>(first + 4) as u64,
-        lease_until: time(10).or_else(lease_until),
+        lease_until: time(10).or_else(|| unsaid?.lease_until(locked_at?)),
         errors: errors_at(row, first + 29),
         unique_key: text(23).map(str::to_owned),
         cause,
-        cancel_asked: said(17, false),
-        redriven: said(18, false),
+        cancel_asked: flag(17, Unsaid::CANCEL_ASKED)?,
+        redriven: flag(18, Unsaid::REDRIVEN)?,
         result: text(28).map(Json::stored),
     }))
 }

@@ -7,7 +7,6 @@
 use super::super::bell::Bell;
 use super::super::moving::Moving;
 use super::super::server::Params;
-use super::super::types::Micros;
 use super::call::Call;
 use super::columns::{NewJobs, attempts_of, chance};
 use super::row::{id_of, rank_of, state_of};
@@ -90,7 +89,7 @@ impl Sending {
     /// Jobs of which each says what it is.
     async fn send_each(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let columns = NewJobs::of(jobs.iter());
-        let (mut call, now) = (Call::new(Self::DOING), self.now());
+        let (mut call, now) = (Call::new(Self::DOING), self.moving.clock_time());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         params.extend(columns.params());
@@ -101,17 +100,13 @@ impl Sending {
 
     /// Jobs that are as this one is, but for their payloads.
     async fn send_alike(&self, one: &NewJob, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
-        let (mut call, now) = (Call::new(Self::DOING), self.now());
+        let (mut call, now) = (Call::new(Self::DOING), self.moving.clock_time());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let (handler, rank, attempts_max) = (one.handler.as_str(), rank_of(one.priority), attempts_of(one));
         let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();
         let params: Params<'_> = &[&now, &id, &lock, &chance(), &handler, &rank, &attempts_max, &payloads, &ring];
         let rows = call.until_answered(&self.moving, &self.moving.sql.jobs.send_alike, params, None).await?;
         all_sent_alike(&self.moving.server.one(rows)?, jobs.len())
-    }
-
-    fn now(&self) -> Option<Micros> {
-        self.moving.clock.as_ref().map(|clock| Micros(clock()))
     }
 }
 

@@ -131,19 +131,20 @@ impl PostgresStore {
     }
 
     async fn settle_together(&self, mut changes: Vec<JobChange>) -> Result<Vec<JobSettled>, StoreError> {
-        let mut call = Call::new(Succeeding::DOING);
         let places = self.places.take(changes.iter().map(|change| change.held));
-        if let Some(places) = places.filter(|_| changes.iter().all(has_only_succeeded)) {
-            let successes = changes.iter().map(|change| change.held).zip(places).collect();
-            match self.succeeding.join(successes).await? {
-                Written::All => {
-                    let done = || JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() };
-                    return Ok(changes.iter().map(|_| done()).collect());
+        let call = match places.filter(|_| changes.iter().all(has_only_succeeded)) {
+            None => Call::new(Succeeding::DOING),
+            Some(places) => {
+                match self.succeeding.join(changes.iter().map(|change| change.held).zip(places).collect()).await? {
+                    Written::All => {
+                        let done =
+                            || JobSettled::Done { state: JobState::Succeeded, events: Vec::new(), jobs: Vec::new() };
+                        return Ok(changes.iter().map(|_| done()).collect());
+                    }
+                    Written::Rest(call) => call,
                 }
-                // As if an answer to it had been lost.
-                Written::Rest(begun) => call = begun,
             }
-        }
+        };
         let mut refused = Vec::with_capacity(changes.len());
         for change in &changes {
             refused.push(self.refusal_of(change).await?);

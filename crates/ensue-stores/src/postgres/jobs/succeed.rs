@@ -1,13 +1,12 @@
 //! How are successes written, of which there is nothing else to say?
 //!
-//! Where their claims have left them (`places.rs`), for many callers in one commit (`together.rs`, `sql/fn_jobs_succeed.sql`). Who is not found there, or is in somebody's way, goes on alone: under
-//! the same call, whose mark those have that were found.
+//! Where their claims have left them (`places.rs`), for many callers in one commit (`together.rs`, `sql/fn_jobs_succeed.sql`). If one of them is not found there, or somebody has its row for
+//! longer than a moment, all callers of that commit go on alone, under the same call: what was found has its mark.
 
-use super::super::error::Trouble;
 use super::super::moving::Moving;
 use super::super::read::place;
 use super::super::server::Params;
-use super::super::types::{Micros, Place};
+use super::super::types::Place;
 use super::call::Call;
 use super::row::{number_of, stamp_of};
 use super::together::Work;
@@ -23,11 +22,11 @@ pub(in super::super) struct Succeeding {
 /// Jobs of one caller, and where they are.
 pub(in super::super) type Successes = Vec<(Held, Place)>;
 
-/// What became of the successes of one caller.
+/// What became of the commit that a caller's successes went in.
 #[derive(Debug)]
 pub(in super::super) enum Written {
     All,
-    /// Some may be, and have the mark of this call.
+    /// Not all are written; those that are, whoever's, have the mark of this call.
     Rest(Call),
 }
 
@@ -70,11 +69,10 @@ impl Succeeding {
         let stamps: Vec<i64> = all.iter().map(|(held, _)| stamp_of(held.id)).collect();
         let fences: Vec<i64> = all.iter().map(|(held, _)| place(held.fence)).collect();
         let places: Vec<Place> = all.iter().map(|(_, place)| *place).collect();
-        let now = self.moving.clock.as_ref().map(|clock| Micros(clock()));
-        let id = call.id;
+        let (now, id) = (self.moving.clock_time(), call.id);
         let params: Params<'_> = &[&now, &id, &places, &numbers, &stamps, &fences];
         let succeed = &self.moving.sql.jobs.succeed;
-        let Some(rows) = call.until_answered_or(Trouble::Busy, &self.moving, succeed, params).await? else {
+        let Some(rows) = call.until_answered_or_busy(&self.moving, succeed, params).await? else {
             return Ok(false);
         };
         let count = self.moving.server.one(rows)?.get::<_, i64>(0) as usize;

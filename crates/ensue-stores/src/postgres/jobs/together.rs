@@ -3,7 +3,7 @@
 //! While one is under way what others want gathers, and the next takes it all: the more callers, the larger the commits, without
 //! anybody waiting for a timer. For each to have a commit of its own, a thousand a second need all connections, and a commit alone costs the server as much as
 //! twenty jobs in it. Where so much gathers that a commit is worth its connection, another goes beside it: the server works at one while
-//! the other is made here. What may have to wait for a lock goes alone: nobody waits for what somebody else waits for.
+//! the other is made here. What may wait long for a lock goes alone, or gives way soon: nobody waits for what somebody else waits for.
 
 use ensue_core::StoreError;
 use ensue_core::jobs::job::JOBS_MAX;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// How much is gathered into one commit, unless a single caller has more.
 const BYTES_MAX: usize = 4 << 20;
-/// How many commits of a kind are under way at once, and how many jobs must wait for another to begin.
+/// How many commits of one queue are under way at once, and how many jobs must be sent, wanted or ended by those who wait for another to begin.
 const TURNS_MAX: usize = 2;
 const BESIDE_FROM: usize = 200;
 
@@ -34,7 +34,7 @@ pub(in super::super) trait Work: Send + Sync + 'static {
     fn count(part: &Self::Part) -> usize;
     /// How much they take on the way.
     fn bytes(part: &Self::Part) -> usize;
-    /// Does it for all of these, and answers each.
+    /// Does it for all of these, and answers each, in their order.
     fn carry_out(&self, parts: Vec<Self::Part>) -> impl Future<Output = Vec<Result<Self::Answer, StoreError>>> + Send;
 }
 
@@ -82,7 +82,7 @@ impl<W: Work> Queue<W> {
 /// What is to be done together.
 pub(in super::super) struct Together<W: Work> {
     work: W,
-    /// While there is something to do.
+    /// One for each key, while a task is at it.
     queues: Mutex<HashMap<W::Key, Queue<W>>>,
 }
 
@@ -117,7 +117,7 @@ impl<W: Work> Together<W> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what goes in one commit, in order; with nothing the turn is over. Whose caller has left is let go: nothing of it was sent.
+    /// Takes what goes in one commit, in order; with nothing the turn is over. Whose caller has left is let go: nothing of it was begun.
     fn gather(&self, key: &W::Key) -> Vec<Waiting<W>> {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(key) else { return Vec::new() };

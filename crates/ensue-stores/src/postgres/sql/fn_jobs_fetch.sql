@@ -106,9 +106,10 @@ BEGIN
                 started_at = coalesce(j.started_at, v_now), lease_until = v_until,
                 worker = p_workers[1], call = p_call
             WHERE j.ctid = ANY (v_places)
-            RETURNING o_seen, o_micros, o_held, j.ctid, {job_unsaid};
+            RETURNING o_seen, o_micros, o_held, j.ctid, {job_claimed};
             RETURN;
         END IF;
+        -- A join with names takes longer than one array of places.
         v_names := ARRAY(
             SELECT w.name FROM unnest(p_workers, p_shares) WITH ORDINALITY w(name, share, n)
             CROSS JOIN LATERAL generate_series(1, w.share) ORDER BY w.n LIMIT cardinality(v_places));
@@ -119,7 +120,7 @@ BEGIN
             worker = c.name, call = p_call
         FROM (SELECT unnest(v_places) AS place, unnest(v_names) AS name) c
         WHERE j.ctid = c.place
-        RETURNING o_seen, o_micros, o_held, j.ctid, {job_unsaid};
+        RETURNING o_seen, o_micros, o_held, j.ctid, {job_claimed};
         RETURN;
     END IF;
     v_left := v_caps;
@@ -202,6 +203,6 @@ BEGIN
         started_at = coalesce(j.started_at, v_now), lease_until = v_until,
         worker = p_workers[1], call = p_call
     WHERE j.number = ANY (v_taken)
-    RETURNING o_seen, o_micros, o_held, j.ctid, {job_unsaid};
+    RETURNING o_seen, o_micros, o_held, j.ctid, {job_claimed};
 END
 $body$;

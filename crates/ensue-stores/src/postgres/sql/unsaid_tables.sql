@@ -1,1 +1,1 @@
--- No table: from here on a claim answers only what its caller cannot know of a job (fn_jobs_fetch.sql), and successes do not wait for who is in their way (fn_jobs_succeed.sql).
+-- Changes no table: a version of its own, so that whoever calls jobs_fetch finds it.
