@@ -3126,6 +3126,7 @@ $body$;
 -- that has set one and is open would have all of a process's connections wait. A claim finds nothing then, and o_seen is null.
 --
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
+--   p_lock            of the claim: who sends it again waits for the first to end. Null for who does not
 --   p_caps            how many of each handler at most
 --   p_scopes          what a rule that holds a handler is called, and which handler that is, from 1
 --   p_workers         who claims: one, or several, who get p_shares of a single handler's jobs, in order; they are p_limit in all
@@ -3140,7 +3141,7 @@ $body$;
 --
 -- Of a job that is claimed now null stands for what its claim says, and for what is so of most (jobs/unsaid.rs): to answer all of it takes the server a fifth of its time for a claim.
 CREATE OR REPLACE FUNCTION "ensue".jobs_fetch(
-    p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
+    p_now timestamptz, p_call uuid, p_lock bigint, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_workers text[], p_shares bigint[],
     p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]
 ) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], o_place tid, number bigint, stamp bigint, rank bigint, turn bigint, fence bigint, enqueued_at timestamptz, not_before timestamptz, locked_at timestamptz, started_at timestamptz, finished_at timestamptz, lease_until timestamptz, event_seq bigint, event_prev bigint, event_id uuid, attempts int, attempts_max int, ordered boolean, cancel_asked boolean, redriven boolean, state text, on_exhausted text, handler text, object text, unique_key text, worker text, event_topic text, payload text, metadata text, result text, error_attempts int[], error_times timestamptz[], error_texts text[]) LANGUAGE plpgsql VOLATILE
@@ -3162,6 +3163,9 @@ DECLARE
     v_names text[]; -- whose each is
     v_wanted bigint;
 BEGIN
+    IF p_lock IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(p_lock);
+    END IF;
     IF p_again THEN
         -- What was claimed is to be answered, however long that takes.
         PERFORM pg_advisory_xact_lock_shared(-1364388135804531012);
@@ -3339,7 +3343,7 @@ AS $body$
 BEGIN
     RETURN QUERY
     SELECT j.o_seen, j.o_micros, j.o_held, j.o_place, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, coalesce(j.started_at, j.locked_at), j.finished_at, coalesce(j.lease_until, j.locked_at + p_lease * interval '1 microsecond'), j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, coalesce(j.ordered, true), coalesce(j.cancel_asked, false), coalesce(j.redriven, false), coalesce(j.state, 'running'), coalesce(j.on_exhausted, 'hold'), coalesce(j.handler, p_handlers[1]), j.object, j.unique_key, coalesce(j.worker, p_worker), j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts
-    FROM "ensue".jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+    FROM "ensue".jobs_fetch(p_now, p_call, NULL, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
         p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
 END
 $body$;
@@ -3355,7 +3359,7 @@ AS $body$
 BEGIN
     RETURN QUERY
     SELECT j.o_seen, j.o_micros, j.o_held, j.number, j.stamp, j.rank, j.turn, j.fence, j.enqueued_at, j.not_before, j.locked_at, coalesce(j.started_at, j.locked_at), j.finished_at, coalesce(j.lease_until, j.locked_at + p_lease * interval '1 microsecond'), j.event_seq, j.event_prev, j.event_id, j.attempts, j.attempts_max, coalesce(j.ordered, true), coalesce(j.cancel_asked, false), coalesce(j.redriven, false), coalesce(j.state, 'running'), coalesce(j.on_exhausted, 'hold'), coalesce(j.handler, p_handlers[1]), j.object, j.unique_key, coalesce(j.worker, p_worker), j.event_topic, j.payload, j.metadata, j.result, j.error_attempts, j.error_times, j.error_texts
-    FROM "ensue".jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+    FROM "ensue".jobs_fetch(p_now, p_call, NULL, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
         p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
 END
 $body$;

@@ -34,7 +34,8 @@ async fn what_comes_while_a_commit_is_under_way_goes_with_the_next_and_each_is_a
     until_waiting(&log, 1).await;
     let callers: Vec<_> = (1..=40).map(|n| sending(&store, (0..3).map(|of| job(n * 3 + of)).collect())).collect();
     let alone = sending(&store, vec![NewJob { object: Some(ObjectKey::stored("o")), ..job(1_000) }]);
-    until_waiting(&log, 2).await;
+    // The first is slow, so that the others go beside it, together.
+    until_waiting(&log, 3).await;
     // Who was first leaves: what is on its way with it stays there, and so do the others.
     first.abort();
     log.let_go().await;
@@ -52,7 +53,7 @@ async fn what_comes_while_a_commit_is_under_way_goes_with_the_next_and_each_is_a
     );
 }
 
-/// Two commits, and no more: what comes then waits for one of them.
+/// Two commits, and more only beside those that are slow: what comes then waits for one of them.
 #[tokio::test]
 async fn what_gathers_to_a_lot_goes_beside_what_is_under_way() {
     let log = Log::new().await;
@@ -65,14 +66,13 @@ async fn what_gathers_to_a_lot_goes_beside_what_is_under_way() {
     until_waiting(&log, 2).await;
     callers.extend((3..=8).map(batch));
     tokio::task::yield_now().await;
-    until_waiting(&log, 2).await;
     log.let_go().await;
     for (caller, n) in callers.into_iter().zip(0..) {
         assert_are(&store, &caller.await.unwrap().unwrap(), n * 100).await;
     }
     assert_eq!(log.number("SELECT count(*) FROM LOG.jobs").await, 900);
     let calls = log.number("SELECT count(*) FROM LOG.job_calls").await;
-    assert!((3..=4).contains(&calls), "{calls} commits for what was sent first, beside it, and then");
+    assert!((3..=5).contains(&calls), "{calls} commits for what was sent first, beside it, and then");
 }
 
 /// H37.

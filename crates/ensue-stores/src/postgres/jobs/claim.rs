@@ -121,9 +121,8 @@ impl Claiming {
         };
         let (mut call, now, columns) = (Call::new(doing), self.moving.clock_time(), NewJobs::of(jobs.iter()));
         let (id, lock) = (call.id, call.lock);
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id];
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
         if sends {
-            params.push(&lock);
             params.extend(columns.params());
         }
         let again_at = params.len();

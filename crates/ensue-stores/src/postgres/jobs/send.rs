@@ -38,6 +38,9 @@ impl Work for Sending {
     type Answer = Vec<Enqueued>;
     type Key = ();
     const DOING: &'static str = "jobs were sent";
+    const COUNT_MAX: usize = JOBS_MAX;
+    /// For fewer a commit is not worth its connection, as what waits goes with the next one.
+    const BESIDE_FROM: usize = 200;
 
     fn key(_: &Vec<NewJob>) {}
 
@@ -49,22 +52,10 @@ impl Work for Sending {
         jobs.iter().map(|job| job.payload.as_str().len() + job.metadata.as_str().len()).sum()
     }
 
-    /// If the server refuses them, each is tried alone, so that one caller's fault does not become the others' (H37).
-    async fn carry_out(&self, parts: Vec<Vec<NewJob>>) -> Vec<Result<Vec<Enqueued>, StoreError>> {
-        let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
-        let all: Vec<NewJob> = parts.into_iter().flatten().collect();
-        let (mut answer, mut rest) = (self.send(&all).await, all.as_slice());
-        let mut answers = Vec::with_capacity(counts.len());
-        for &count in &counts {
-            let (own, behind) = rest.split_at(count);
-            rest = behind;
-            answers.push(match &mut answer {
-                Ok(sent) => Ok(sent.drain(..count).collect()),
-                Err(StoreError::Invalid(_) | StoreError::Engine(_)) if counts.len() > 1 => self.send(own).await,
-                Err(error) => Err(error.clone()),
-            });
-        }
-        answers
+    async fn carry_out(&self, parts: &[Vec<NewJob>]) -> Result<Vec<Vec<Enqueued>>, StoreError> {
+        let all: Vec<&NewJob> = parts.iter().flatten().collect();
+        let mut sent = self.send(&all).await?.into_iter();
+        Ok(parts.iter().map(|part| sent.by_ref().take(part.len()).collect()).collect())
     }
 }
 
@@ -72,14 +63,14 @@ impl Together<Sending> {
     /// Sends jobs with those of others, or alone where they may have to wait for a lock, because one has an object or a key.
     pub async fn send(self: &Arc<Self>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         if jobs.iter().any(|job| job.object.is_some() || job.unique_key.is_some()) {
-            return self.alone().send(&jobs).await;
+            return self.alone().send(&jobs.iter().collect::<Vec<_>>()).await;
         }
         self.join(jobs).await
     }
 }
 
 impl Sending {
-    pub async fn send(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+    pub async fn send(&self, jobs: &[&NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         match alike(jobs) {
             Some(first) => self.send_alike(first, jobs).await,
             None => self.send_each(jobs).await,
@@ -87,8 +78,8 @@ impl Sending {
     }
 
     /// Jobs of which each says what it is.
-    async fn send_each(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
-        let columns = NewJobs::of(jobs.iter());
+    async fn send_each(&self, jobs: &[&NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+        let columns = NewJobs::of(jobs.iter().copied());
         let (mut call, now) = (Call::new(Self::DOING), self.moving.clock_time());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &id, &lock];
@@ -99,7 +90,7 @@ impl Sending {
     }
 
     /// Jobs that are as this one is, but for their payloads.
-    async fn send_alike(&self, one: &NewJob, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+    async fn send_alike(&self, one: &NewJob, jobs: &[&NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         let (mut call, now) = (Call::new(Self::DOING), self.moving.clock_time());
         let (id, lock, ring) = (call.id, call.lock, self.bell.has_others());
         let (handler, rank, attempts_max) = (one.handler.as_str(), rank_of(one.priority), attempts_of(one));
@@ -111,9 +102,9 @@ impl Sending {
 }
 
 /// The first of them, if they differ in nothing but their payloads and nothing else is said of any but handler, priority and attempts.
-fn alike(jobs: &[NewJob]) -> Option<&NewJob> {
-    let first = jobs.first()?;
-    let is_plain = |job: &NewJob| {
+fn alike<'a>(jobs: &[&'a NewJob]) -> Option<&'a NewJob> {
+    let first = *jobs.first()?;
+    let is_plain = |job: &&NewJob| {
         // Each is named, so that what is added some day is not passed over.
         let NewJob {
             handler,
@@ -127,7 +118,7 @@ fn alike(jobs: &[NewJob]) -> Option<&NewJob> {
             attempts_max,
             on_exhausted,
             cause,
-        } = job;
+        } = *job;
         (handler, priority, attempts_max) == (&first.handler, &first.priority, &first.attempts_max)
             && *ordered
             && *on_exhausted == OnExhausted::Hold
@@ -206,7 +197,7 @@ mod tests {
     fn a_job_of_which_more_is_said_than_of_the_first_does_not_go_the_short_way() {
         let plain = || NewJob::new(GroupName::stored("h"));
         let other_payload = NewJob { payload: Json::of("payload", &1).unwrap(), ..plain() };
-        assert_eq!(alike(&[plain(), other_payload]), Some(&plain()));
+        assert_eq!(alike(&[&plain(), &other_payload]), Some(&plain()));
         assert_eq!(alike(&[]), None);
         let cause = Cause { seq: 1, prev: None, id: EventId(Uuid::nil()), topic: Topic::stored("t") };
         let others = [
@@ -222,8 +213,8 @@ mod tests {
             NewJob { cause: Some(cause), ..plain() },
         ];
         for other in others {
-            assert_eq!(alike(&[plain(), other.clone()]), None, "{other:?}");
-            assert_eq!(alike(&[other.clone(), plain()]), None, "{other:?}");
+            assert_eq!(alike(&[&plain(), &other]), None, "{other:?}");
+            assert_eq!(alike(&[&other, &plain()]), None, "{other:?}");
         }
     }
 }

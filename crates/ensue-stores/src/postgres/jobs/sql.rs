@@ -58,6 +58,7 @@ pub(in super::super) struct JobsSql {
     pub enqueue_and_claim: String,
     pub renew: String,
     pub succeed: String,
+    pub succeeded: String,
     pub settle: String,
     pub say: String,
     pub wake: String,
@@ -114,6 +115,8 @@ impl JobsSql {
             enqueue_and_claim: sql(include_str!("../sql/jobs_enqueue_and_fetch.sql")),
             renew: sql(&function("jobs_renew", 5)),
             succeed: sql(&function("jobs_succeed", 6)),
+            succeeded: sql("SELECT j.number FROM {schema}.jobs j \
+                 WHERE j.number = ANY ($1) AND j.call = $2 AND coalesce(j.state, '') = 'succeeded'"),
             settle: sql(&function("jobs_settle", 49)),
             say: sql(&function("job_say", 9)),
             wake: sql(&function("jobs_wake", 3)),

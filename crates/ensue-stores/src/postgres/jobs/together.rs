@@ -2,40 +2,47 @@
 //!
 //! While one is under way what others want gathers, and the next takes it all: the more callers, the larger the commits, without
 //! anybody waiting for a timer. For each to have a commit of its own, a thousand a second need all connections, and a commit alone costs the server as much as
-//! twenty jobs in it. Where so much gathers that a commit is worth its connection, another goes beside it: the server works at one while
-//! the other is made here. What may wait long for a lock goes alone, or gives way soon: nobody waits for what somebody else waits for.
+//! twenty jobs in it. Where what gathers is worth a connection, another commit goes beside it: the server works at one while
+//! the other is made here. What may wait long for a lock goes alone, or gives way soon, and nobody stands behind a commit that is slow: nobody waits for what somebody else waits for.
 
 use ensue_core::StoreError;
-use ensue_core::jobs::job::JOBS_MAX;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How much is gathered into one commit, unless a single caller has more.
 const BYTES_MAX: usize = 4 << 20;
-/// How many commits of one queue are under way at once, and how many jobs must be sent, wanted or ended by those who wait for another to begin.
+/// How many commits of one queue are under way at once.
 const TURNS_MAX: usize = 2;
-const BESIDE_FROM: usize = 200;
+/// A commit that takes longer than this is not waited for: others go beside it, up to so many in all.
+const SLOW_AFTER: Duration = Duration::from_millis(20);
+const TURNS_WITH_SLOW_MAX: usize = 4;
 
 /// What is done for many callers at once.
 pub(in super::super) trait Work: Send + Sync + 'static {
     /// What one caller wants done.
-    type Part: Send;
+    type Part: Send + Sync;
     /// What one caller is answered.
     type Answer: Send;
     /// What must be the same for two parts to go together.
     type Key: Clone + Eq + Hash + Send;
     /// For who is told that it may have been carried out.
     const DOING: &'static str;
+    /// How many jobs go in one commit, unless a single caller has more.
+    const COUNT_MAX: usize;
+    /// Of how many jobs those are who wait when another commit goes beside the first.
+    const BESIDE_FROM: usize;
 
     fn key(part: &Self::Part) -> Self::Key;
     /// How many jobs these are.
     fn count(part: &Self::Part) -> usize;
     /// How much they take on the way.
     fn bytes(part: &Self::Part) -> usize;
-    /// Does it for all of these, and answers each, in their order.
-    fn carry_out(&self, parts: Vec<Self::Part>) -> impl Future<Output = Vec<Result<Self::Answer, StoreError>>> + Send;
+    /// Does it for all of these, in one commit, and answers each, in their order.
+    fn carry_out(&self, parts: &[Self::Part]) -> impl Future<Output = Result<Vec<Self::Answer>, StoreError>> + Send;
 }
 
 /// One caller's part, waiting for its answer.
@@ -49,13 +56,14 @@ struct Queue<W: Work> {
     waiting: VecDeque<Waiting<W>>,
     /// How many jobs those are.
     jobs: usize,
-    /// How many tasks are at it.
+    /// How many tasks are at it, and at how many of them slow commits.
     turns: usize,
+    slow: usize,
 }
 
 impl<W: Work> Default for Queue<W> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), jobs: 0, turns: 0 }
+        Self { waiting: VecDeque::new(), jobs: 0, turns: 0, slow: 0 }
     }
 }
 
@@ -73,7 +81,9 @@ impl<W: Work> Queue<W> {
 
     /// Is another task to do what waits?
     fn begins_turn(&mut self) -> bool {
-        let begins = self.turns == 0 || (self.turns < TURNS_MAX && self.jobs >= BESIDE_FROM);
+        let quick = self.turns - self.slow;
+        let is_worth_it = quick == 0 || (quick < TURNS_MAX && self.jobs >= W::BESIDE_FROM);
+        let begins = !self.waiting.is_empty() && self.turns < TURNS_WITH_SLOW_MAX && is_worth_it;
         self.turns += usize::from(begins);
         begins
     }
@@ -107,10 +117,14 @@ impl<W: Work> Together<W> {
             queue.begins_turn()
         };
         if begins_turn {
-            // In a task of its own: whoever comes first may leave, and the others' jobs are on their way with it.
-            tokio::spawn(Turn { together: self.clone(), key, is_over: false }.take());
+            self.begin_turn(key);
         }
         answer.await.unwrap_or_else(|_| Err(StoreError::InDoubt(format!("a task was ended while {}", W::DOING))))
+    }
+
+    /// In a task of its own: whoever comes first may leave, and the others' jobs are on their way with it.
+    fn begin_turn(self: &Arc<Self>, key: W::Key) {
+        tokio::spawn(Turn { together: self.clone(), key, is_over: false, is_slow: false }.take());
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<W::Key, Queue<W>>> {
@@ -127,7 +141,7 @@ impl<W: Work> Together<W> {
                 continue;
             }
             let (of_next, bytes_of_next) = (W::count(&next.part), W::bytes(&next.part));
-            if !gathered.is_empty() && (count + of_next > JOBS_MAX || bytes + bytes_of_next > BYTES_MAX) {
+            if !gathered.is_empty() && (count + of_next > W::COUNT_MAX || bytes + bytes_of_next > BYTES_MAX) {
                 queue.jobs += of_next;
                 queue.waiting.push_front(next);
                 break;
@@ -141,18 +155,31 @@ impl<W: Work> Together<W> {
         gathered
     }
 
-    /// Has these done in one commit and answers them.
+    /// Has these done in one commit and answers them. If the server refuses that, each is tried alone, so that one caller's fault does not
+    /// become the others' (H37).
     async fn carry_out(&self, gathered: Vec<Waiting<W>>) {
-        if gathered.is_empty() {
-            return;
-        }
         let (parts, callers): (Vec<_>, Vec<_>) =
             gathered.into_iter().map(|waiting| (waiting.part, waiting.reply)).unzip();
-        for (caller, answer) in callers.into_iter().zip(self.work.carry_out(parts).await) {
+        let mut answers = self.work.carry_out(&parts).await.map(Vec::into_iter);
+        let is_shared = parts.len() > 1;
+        for (part, caller) in parts.iter().zip(callers) {
+            let answer = match &mut answers {
+                Ok(answers) => answers.next().ok_or_else(|| unanswered::<W>()),
+                Err(StoreError::Invalid(_) | StoreError::Engine(_)) if is_shared => self.carry_out_one(part).await,
+                Err(error) => Err(error.clone()),
+            };
             // Nobody may wait for it any more.
             let _ = caller.send(answer);
         }
     }
+
+    async fn carry_out_one(&self, part: &W::Part) -> Result<W::Answer, StoreError> {
+        self.work.carry_out(std::slice::from_ref(part)).await?.pop().ok_or_else(|| unanswered::<W>())
+    }
+}
+
+fn unanswered<W: Work>() -> StoreError {
+    StoreError::InDoubt(format!("nothing was answered while {}", W::DOING))
 }
 
 /// One turn less, and with the last one whatever waits is let go.
@@ -170,19 +197,48 @@ struct Turn<W: Work> {
     key: W::Key,
     /// Did it find nothing more? Then the next one may be under way.
     is_over: bool,
+    /// Does its commit count as slow?
+    is_slow: bool,
 }
 
 impl<W: Work> Turn<W> {
     async fn take(mut self) {
-        while !self.is_over {
+        loop {
             let gathered = self.together.gather(&self.key);
             self.is_over = gathered.is_empty();
+            if self.is_over {
+                return;
+            }
             let callers = gathered.len();
-            self.together.carry_out(gathered).await;
+            self.carry_out(gathered).await;
             // Those who were answered can come back first, so that the next commit is not for the first of them alone.
             if callers > 1 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// While this is slow others go beside it.
+    async fn carry_out(&mut self, gathered: Vec<Waiting<W>>) {
+        let together = self.together.clone();
+        let mut done = pin!(together.carry_out(gathered));
+        if tokio::time::timeout(SLOW_AFTER, &mut done).await.is_err() {
+            self.count_as_slow(true);
+            done.await;
+            self.count_as_slow(false);
+        }
+    }
+
+    fn count_as_slow(&mut self, is_slow: bool) {
+        self.is_slow = is_slow;
+        let mut queues = self.together.queues();
+        let Some(queue) = queues.get_mut(&self.key) else { return };
+        match is_slow {
+            true => queue.slow += 1,
+            false => queue.slow -= 1,
+        }
+        if queue.begins_turn() {
+            self.together.begin_turn(self.key.clone());
         }
     }
 }
@@ -191,7 +247,11 @@ impl<W: Work> Drop for Turn<W> {
     fn drop(&mut self) {
         if !self.is_over {
             // It was ended with its runtime, or has panicked: what waits is for another, or for nobody.
-            end_turn(&mut self.together.queues(), &self.key);
+            let mut queues = self.together.queues();
+            if let Some(queue) = queues.get_mut(&self.key).filter(|_| self.is_slow) {
+                queue.slow -= 1;
+            }
+            end_turn(&mut queues, &self.key);
         }
     }
 }

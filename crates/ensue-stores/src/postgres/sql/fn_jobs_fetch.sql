@@ -5,6 +5,7 @@
 -- that has set one and is open would have all of a process's connections wait. A claim finds nothing then, and o_seen is null.
 --
 --   p_call, p_again   the claim, and whether it is sent again because the answer was lost: then its jobs are answered
+--   p_lock            of the claim: who sends it again waits for the first to end. Null for who does not
 --   p_caps            how many of each handler at most
 --   p_scopes          what a rule that holds a handler is called, and which handler that is, from 1
 --   p_workers         who claims: one, or several, who get p_shares of a single handler's jobs, in order; they are p_limit in all
@@ -19,7 +20,7 @@
 --
 -- Of a job that is claimed now null stands for what its claim says, and for what is so of most (jobs/unsaid.rs): to answer all of it takes the server a fifth of its time for a claim.
 CREATE OR REPLACE FUNCTION {schema}.jobs_fetch(
-    p_now timestamptz, p_call uuid, p_again boolean, p_handlers text[], p_caps bigint[],
+    p_now timestamptz, p_call uuid, p_lock bigint, p_again boolean, p_handlers text[], p_caps bigint[],
     p_scopes text[], p_scope_of int[], p_limit bigint, p_lease bigint, p_workers text[], p_shares bigint[],
     p_of int[], p_after_rank bigint[], p_after_turn bigint[], p_to_rank bigint[], p_at_turn bigint[]
 ) RETURNS TABLE (o_seen bigint, o_micros bigint, o_held int[], o_place tid, {job_table}) LANGUAGE plpgsql VOLATILE
@@ -41,6 +42,9 @@ DECLARE
     v_names text[]; -- whose each is
     v_wanted bigint;
 BEGIN
+    IF p_lock IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(p_lock);
+    END IF;
     IF p_again THEN
         -- What was claimed is to be answered, however long that takes.
         PERFORM pg_advisory_xact_lock_shared({lock_rules});

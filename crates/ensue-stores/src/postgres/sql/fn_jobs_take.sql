@@ -9,7 +9,7 @@ AS $body$
 BEGIN
     RETURN QUERY
     SELECT j.o_seen, j.o_micros, j.o_held, j.o_place, {job_whole}
-    FROM {schema}.jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+    FROM {schema}.jobs_fetch(p_now, p_call, NULL, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
         p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
 END
 $body$;
@@ -25,7 +25,7 @@ AS $body$
 BEGIN
     RETURN QUERY
     SELECT j.o_seen, j.o_micros, j.o_held, {job_whole}
-    FROM {schema}.jobs_fetch(p_now, p_call, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
+    FROM {schema}.jobs_fetch(p_now, p_call, NULL, p_again, p_handlers, p_caps, p_scopes, p_scope_of, p_limit, p_lease, ARRAY[p_worker], NULL,
         p_of, p_after_rank, p_after_turn, p_to_rank, p_at_turn) j;
 END
 $body$;
