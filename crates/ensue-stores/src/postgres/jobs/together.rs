@@ -231,13 +231,15 @@ impl<W: Work> Turn<W> {
 
     fn count_as_slow(&mut self, is_slow: bool) {
         self.is_slow = is_slow;
-        let mut queues = self.together.queues();
-        let Some(queue) = queues.get_mut(&self.key) else { return };
-        match is_slow {
-            true => queue.slow += 1,
-            false => queue.slow -= 1,
-        }
-        if queue.begins_turn() {
+        let begins_turn = self.together.queues().get_mut(&self.key).is_some_and(|queue| {
+            match is_slow {
+                true => queue.slow += 1,
+                false => queue.slow -= 1,
+            }
+            queue.begins_turn()
+        });
+        // Without the lock: a runtime that ends drops what it is given, and who is dropped takes it.
+        if begins_turn {
             self.together.begin_turn(self.key.clone());
         }
     }
