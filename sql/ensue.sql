@@ -4116,6 +4116,7 @@ BEGIN
     UPDATE "ensue".rules_state s SET version = s.version + cardinality(o_lifted);
     PERFORM "ensue".jobs_turn_object(v_now, o.object)
     FROM (SELECT DISTINCT p_of[n] AS object FROM unnest(o_lifted) n WHERE p_of[n] IS NOT NULL) o;
+    PERFORM "ensue".jobs_ring();
     o_tail := "ensue".rules_tell(p_now, p_hint, o_lifted, p_id_parts, p_topics, p_payloads, p_objects);
 END
 $body$;
@@ -6376,8 +6377,11 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_end_plain(
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[]
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_states text[];
+    v_ready text[];
 BEGIN
-    RETURN (SELECT s.o_job_states FROM "ensue".jobs_settle(
+    SELECT s.o_job_states, s.o_ready_handlers INTO v_states, v_ready FROM "ensue".jobs_settle(
         p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
         p_numbers => p_numbers, p_stamps => p_stamps, p_fences => p_fences, p_ends => p_ends, p_asked => p_asked,
         p_gives_back => p_gives_back, p_lapsed => p_lapsed, p_not_before => p_not_before, p_errors => p_errors, p_results => p_results,
@@ -6389,7 +6393,11 @@ BEGIN
         p_job_changes => NULL,
         p_chances => NULL, p_handlers => NULL, p_objects => NULL, p_ordered => NULL, p_payloads => NULL, p_metadata => NULL,
         p_ranks => NULL, p_job_not_before => NULL, p_keys => NULL, p_attempts_max => NULL, p_exhausted => NULL,
-        p_event_seqs => NULL, p_event_prevs => NULL, p_event_ids => NULL, p_event_topics => NULL) s);
+        p_event_seqs => NULL, p_event_prevs => NULL, p_event_ids => NULL, p_event_topics => NULL) s;
+    IF v_ready IS NOT NULL THEN
+        PERFORM "ensue".outbox_ring();
+    END IF;
+    RETURN v_states;
 END
 $body$;
 
@@ -6630,6 +6638,7 @@ BEGIN
     SELECT s.o_what, s.state INTO v_steered
     FROM "ensue".jobs_steer(NULL, gen_random_uuid(), false, ARRAY[v_job.o_number], ARRAY[v_job.o_stamp], p_from, p_to) s;
     IF v_steered.o_what = 'done' THEN
+        PERFORM "ensue".outbox_ring();
         RETURN v_steered.state;
     ELSIF v_steered.o_what = 'unknown' THEN
         RAISE EXCEPTION 'there is no job %: it was never sent, or is forgotten', p_id USING ERRCODE = 'no_data_found';

@@ -88,7 +88,8 @@ impl PostgresStore {
             let publishing = Publishing::of(self, [&mut vec![notices::rule_set(&rule)]].into_iter()).await?;
             let told = Events::of(&publishing);
             let (clock, hint, id, expires_at) = (self.clock_time(), self.hint(), call.id, rule.expires_at.map(Micros));
-            let params: [&(dyn ToSql + Sync); 15] = [
+            let ring = self.bell.has_others();
+            let params: [&(dyn ToSql + Sync); 16] = [
                 &clock,
                 &hint,
                 &id,
@@ -104,6 +105,7 @@ impl PostgresStore {
                 told.topics(),
                 told.payloads(),
                 told.objects(),
+                &ring,
             ];
             let rows = call.until_answered(&self.moving, &self.sql.jobs.rule_set, &params, None).await?;
             let row = self.server.one(rows)?;
@@ -132,8 +134,8 @@ impl PostgresStore {
             rules.iter().map(|known| vec![notices::rule_lifted(&known.rule, &by)]).collect();
         let publishing = Publishing::of(self, notices.iter_mut()).await?;
         let told = Events::of(&publishing);
-        let (now, hint) = (self.clock_time(), self.hint());
-        let params: [&(dyn ToSql + Sync); 10] = [
+        let (now, hint, ring) = (self.clock_time(), self.hint(), self.bell.has_others());
+        let params: [&(dyn ToSql + Sync); 11] = [
             &now,
             &hint,
             &kinds,
@@ -144,6 +146,7 @@ impl PostgresStore {
             told.topics(),
             told.payloads(),
             told.objects(),
+            &ring,
         ];
         let rows = call.until_answered(&self.moving, &self.sql.jobs.rules_lift, &params, None).await?;
         let row = self.server.one(rows)?;

@@ -2,9 +2,14 @@
 //!
 //! A wait that is not woken takes ten minutes: a test that ends was woken.
 
+use crate::support::groups::{LEASE, name, open};
 use crate::support::{Log, WAIT_MAX, connect, on};
 use ensue_conformance::postgres::shared_url;
+use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobSettled, NewJob, Steer};
+use ensue_core::rules::{NewRule, RuleKind, Scope};
 use ensue_core::store::{SharedStore, Wake};
+use ensue_core::{Jobs, ObjectKey, Rules};
+use ensue_stores::postgres::PostgresOptions;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +68,10 @@ impl Process {
         self.task.abort();
         self.store.close().await;
     }
+}
+
+fn held(job: &Job) -> Held {
+    Held { id: job.id, fence: job.fence }
 }
 
 async fn publisher() -> Client {
@@ -291,4 +300,54 @@ async fn who_is_alone_falls_asleep_beside_its_own_appends() {
         wake.wait(true, Duration::from_millis(10)).await;
     }
     store.close().await;
+}
+
+/// A worker elsewhere waits for what somebody's end, retry or rule lets go; it was found with a look a second before.
+#[tokio::test]
+async fn what_is_let_go_is_rung_for() {
+    let log = Log::new().await;
+    let store = open(&log.url, PostgresOptions::default()).await;
+    let about = |object: &str| NewJob { object: Some(ObjectKey::stored(object)), ..NewJob::new(name("h")) };
+    store.enqueue(["o", "o", "p", "p", "q", "q"].map(about).to_vec()).await.unwrap();
+    let claim =
+        Claim { handlers: vec![(name("h"), 9)], limit: 9, lease: LEASE, worker: "w".into(), ends_with_store: false };
+    let jobs = store.claim(claim).await.unwrap();
+    assert_eq!(jobs.len(), 3, "one of each object");
+    let rule = NewRule {
+        kind: RuleKind::Pause,
+        scope: Scope::parse("handler:h").unwrap(),
+        reason: None,
+        author: "ada".into(),
+        expires_at: None,
+    };
+    let over_sql = publisher().await;
+
+    let process = Process::start(&log).await;
+    let mut ear = Ear::on(&log).await;
+    for act in ["settle", "settle over SQL", "set a rule", "lift it", "steer"] {
+        // All is told of that was there before.
+        while ear.count().await > 0 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        log.until(ASLEEP, 1).await;
+        let before = process.looks();
+        match act {
+            "settle" => {
+                let end = JobEnd::Succeeded;
+                let settled = store.settle_jobs(vec![JobChange::new(held(&jobs[0]), end)]).await.unwrap();
+                assert!(matches!(settled[0], JobSettled::Done { .. }), "{settled:?}");
+            }
+            "settle over SQL" => {
+                let (id, fence) = (jobs[1].id, jobs[1].fence);
+                let complete = format!("SELECT {}.complete_job('{id}', 'claim-{fence:x}-{id}')", log.schema);
+                over_sql.batch_execute(&complete).await.unwrap();
+            }
+            "set a rule" => drop(store.set_rule(rule.clone()).await.unwrap()),
+            "lift it" => drop(store.lift_rule(rule.kind, &rule.scope, "ada").await.unwrap()),
+            _ => drop(store.steer(&[jobs[2].id], Steer::Cancel).await.unwrap()),
+        }
+        process.until_more_looks(before).await;
+        assert!(ear.count().await > 0, "{act}");
+    }
+    process.end().await;
 }

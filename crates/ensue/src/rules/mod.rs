@@ -45,7 +45,7 @@ impl Ensue {
         ensue_core::jobs::job::check_text("author", by, ensue_core::rules::AUTHOR_BYTES_MAX)?;
         let lifted = self.store().lift_rule(kind, scope, by).await?;
         let Some(rule) = lifted else {
-            let reason = format!("`{scope}` has no {}: look at the list of rules", kind.as_str());
+            let reason = format!("`{scope}` has no {}: look at the list of rules (`ensue rule list`)", kind.as_str());
             return Err(Error::NotFound(reason));
         };
         self.rules_changed().await?;

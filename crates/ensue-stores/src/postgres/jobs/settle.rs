@@ -216,6 +216,7 @@ impl PostgresStore {
         let steps = changes.len() > 1 && jobs.depend_on_others();
         let is_kept = may_be_refused || lines.changes.is_some();
         let (now, hint, id, lock) = (self.clock_time(), self.hint(), call.id, is_kept.then_some(call.lock));
+        let ring = self.bell.has_others();
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &hint, &id, &lock, &false, &steps];
         params.extend(ends.params());
         params.push(&waves);
@@ -223,6 +224,7 @@ impl PostgresStore {
         params.extend(events.params());
         params.push(&job_changes);
         params.extend(jobs.params());
+        params.push(&ring);
         let rows = call.until_answered(&self.moving, &self.sql.jobs.settle, &params, Some(4)).await?;
         self.server.one(rows)
     }

@@ -117,10 +117,10 @@ impl JobsSql {
             succeed: sql(&function("jobs_succeed", 6)),
             succeeded: sql("SELECT j.number FROM {schema}.jobs j \
                  WHERE j.number = ANY ($1) AND j.call = $2 AND coalesce(j.state, '') = 'succeeded'"),
-            settle: sql(&function("jobs_settle", 49)),
+            settle: sql(&function_and_ring("jobs_settle", 49, "f.o_ready_handlers IS NOT NULL")),
             say: sql(&function("job_say", 9)),
             wake: sql(&function("jobs_wake", 3)),
-            steer: sql(&function("jobs_steer", 7)),
+            steer: sql(&function_and_ring("jobs_steer", 7, "true")),
             job: sql("SELECT {job_j} FROM {schema}.jobs j WHERE j.number = $1 AND j.stamp = $2"),
             jobs: page("SELECT x.number FROM {schema}.jobs x WHERE x.number > $1 ORDER BY x.number"),
             jobs_of_object: page(
@@ -148,8 +148,8 @@ impl JobsSql {
                  FROM {schema}.rules_state s LEFT JOIN {schema}.rules r ON true",
             ),
             rules_version: sql("SELECT version FROM {schema}.rules_state"),
-            rule_set: sql(&function("rule_set", 15)),
-            rules_lift: sql(&function("rules_lift", 10)),
+            rule_set: sql(&function_and_ring("rule_set", 15, "true")),
+            rules_lift: sql(&function_and_ring("rules_lift", 10, "true")),
             rules_report: sql(&function("rules_report", 2)),
             rules_awaited: sql("SELECT m.id, m.name, m.kind FROM {schema}.members m \
                  LEFT JOIN {schema}.rule_reports r ON r.member = m.id \
@@ -163,4 +163,11 @@ impl JobsSql {
 fn function(name: &str, params: usize) -> String {
     let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
     format!("SELECT * FROM {{schema}}.{name}({})", params.join(", "))
+}
+
+/// The same, and others are woken in the same commit, if the last parameter says that there are some, and if there is something for them.
+fn function_and_ring(name: &str, params: usize, is_for_others: &str) -> String {
+    let call = function(name, params);
+    let from = call.trim_start_matches("SELECT * ");
+    format!("SELECT f.*, CASE WHEN ${} AND {is_for_others} THEN {{schema}}.outbox_ring() END {from} f", params + 1)
 }

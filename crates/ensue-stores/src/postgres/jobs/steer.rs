@@ -28,8 +28,8 @@ impl PostgresStore {
         let to = JobState::ALL.map(|state| word(after(state, steer.input())));
         let (from, to) = (from.as_slice(), to.as_slice());
         let (mut call, now) = (Call::new("jobs were steered"), self.clock_time());
-        let id = call.id;
-        let params: [&(dyn ToSql + Sync); 7] = [&now, &id, &false, &numbers, &stamps, &from, &to];
+        let (id, ring) = (call.id, self.bell.has_others());
+        let params: [&(dyn ToSql + Sync); 8] = [&now, &id, &false, &numbers, &stamps, &from, &to, &ring];
         let rows = call.until_answered(&self.moving, &self.sql.jobs.steer, &params, Some(2)).await?;
         self.looks.demand_full();
         rows.iter().map(|row| steered(row, steer)).collect()

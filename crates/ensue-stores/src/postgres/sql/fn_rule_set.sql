@@ -92,6 +92,7 @@ BEGIN
     UPDATE {schema}.rules_state s SET version = s.version + cardinality(o_lifted);
     PERFORM {schema}.jobs_turn_object(v_now, o.object)
     FROM (SELECT DISTINCT p_of[n] AS object FROM unnest(o_lifted) n WHERE p_of[n] IS NOT NULL) o;
+    PERFORM {schema}.jobs_ring();
     o_tail := {schema}.rules_tell(p_now, p_hint, o_lifted, p_id_parts, p_topics, p_payloads, p_objects);
 END
 $body$;

@@ -4,8 +4,11 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_end_plain(
     p_lapsed boolean[], p_not_before timestamptz[], p_errors text[], p_results text[]
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_states text[];
+    v_ready text[];
 BEGIN
-    RETURN (SELECT s.o_job_states FROM {schema}.jobs_settle(
+    SELECT s.o_job_states, s.o_ready_handlers INTO v_states, v_ready FROM {schema}.jobs_settle(
         p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
         p_numbers => p_numbers, p_stamps => p_stamps, p_fences => p_fences, p_ends => p_ends, p_asked => p_asked,
         p_gives_back => p_gives_back, p_lapsed => p_lapsed, p_not_before => p_not_before, p_errors => p_errors, p_results => p_results,
@@ -17,7 +20,11 @@ BEGIN
         p_job_changes => NULL,
         p_chances => NULL, p_handlers => NULL, p_objects => NULL, p_ordered => NULL, p_payloads => NULL, p_metadata => NULL,
         p_ranks => NULL, p_job_not_before => NULL, p_keys => NULL, p_attempts_max => NULL, p_exhausted => NULL,
-        p_event_seqs => NULL, p_event_prevs => NULL, p_event_ids => NULL, p_event_topics => NULL) s);
+        p_event_seqs => NULL, p_event_prevs => NULL, p_event_ids => NULL, p_event_topics => NULL) s;
+    IF v_ready IS NOT NULL THEN
+        PERFORM {schema}.outbox_ring();
+    END IF;
+    RETURN v_states;
 END
 $body$;
 

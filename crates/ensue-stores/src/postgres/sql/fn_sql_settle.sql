@@ -91,6 +91,7 @@ BEGIN
     SELECT s.o_what, s.state INTO v_steered
     FROM {schema}.jobs_steer(NULL, gen_random_uuid(), false, ARRAY[v_job.o_number], ARRAY[v_job.o_stamp], p_from, p_to) s;
     IF v_steered.o_what = 'done' THEN
+        PERFORM {schema}.outbox_ring();
         RETURN v_steered.state;
     ELSIF v_steered.o_what = 'unknown' THEN
         RAISE EXCEPTION 'there is no job %: it was never sent, or is forgotten', p_id USING ERRCODE = 'no_data_found';
