@@ -192,7 +192,9 @@ impl Ensue {
         of_source.retain(|known| known.collection.source() == source);
         if of_source.is_empty() {
             let shown: String = source.chars().take(120).collect();
-            let detail = format!("there is no source {shown:?} here: write it under `sources` in the config file, and have the server read that again (restart it, or send it SIGHUP)");
+            let detail = format!(
+                "there is no source {shown:?} here: write it under `sources` in the config file, and have the server read that again (restart it, or send it SIGHUP)"
+            );
             return Err(Error::NotFound(detail));
         }
         let names: Vec<String> = of_source.iter().map(|known| known.collection.name().to_owned()).collect();

@@ -65,7 +65,9 @@ async fn open_or_make(address: &Address) -> anyhow::Result<Ensue> {
 async fn check_is_there(address: &Address) -> anyhow::Result<()> {
     match address.place() {
         Place::File(path) if !Path::new(path).exists() => {
-            bail!("there is no store at {path}: check the path, or make one with `ensue serve --store {path}` or `ensue publish --create`")
+            bail!(
+                "there is no store at {path}: check the path, or make one with `ensue serve --store {path}` or `ensue publish --create`"
+            )
         }
         Place::Memory | Place::File(_) | Place::Postgres => match open_to_read(address).await {
             Ok(bus) => {
