@@ -1,6 +1,6 @@
 //! How do many workers claim in one commit?
 //!
-//! Those who want jobs of one handler do: what one has locked the others need not pass over, and a thousand who hear of one job ask once. Each gets as many as it wants, who came first before who
+//! Those who want jobs of one handler do: what one has locked the others need not pass over, and hundreds who hear of one job ask once. Each gets as many as it wants, who came first before who
 //! came later. A claim of several handlers' jobs goes alone.
 
 use super::claim::{Claiming, Wanted};
