@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: a C compiler, Postgres' server programs, PgBouncer, openssl.
+# Installs what the tests need and this machine lacks: a C compiler, the server programs of
+# PostgreSQL, PgBouncer, openssl, curl, Chromium, and for generated clients Python with venv, Node
+# and a Java runtime.
 set -euo pipefail
 
 has_postgres() {
@@ -13,8 +15,13 @@ has_pgbouncer() {
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v openssl >/dev/null || missing+=(openssl)
+command -v curl >/dev/null || missing+=(curl)
+command -v chromium >/dev/null || missing+=(chromium)
 has_postgres || missing+=(postgresql)
 has_pgbouncer || missing+=(pgbouncer)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+command -v npm >/dev/null || missing+=(nodejs npm)
+command -v java >/dev/null || missing+=(default-jre-headless)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then

@@ -5,6 +5,7 @@
 //! and `_ - : / @ + ~ = $`.
 
 use crate::error::Invalid;
+use crate::text::check_text;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -52,21 +53,6 @@ fn check_dotted(field: &str, key: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Keys without inner structure: anything but control characters, bounded, not empty.
-fn check_plain(field: &str, key: &str, bytes_max: usize) -> Result<(), Invalid> {
-    if key.is_empty() {
-        return Err(Invalid::new(field, "is empty; leave the field out instead"));
-    }
-    if key.len() > bytes_max {
-        let reason = format!("has {} bytes; at most {bytes_max} are allowed: shorten it", key.len());
-        return Err(Invalid::new(field, reason));
-    }
-    if let Some(c) = key.chars().find(|c| c.is_control()) {
-        return Err(Invalid::new(field, format!("may not contain the control character {c:?}; leave it out")));
-    }
-    Ok(())
-}
-
 macro_rules! text_key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -110,7 +96,7 @@ text_key!(
     Topic
 );
 text_key!(
-    /// What an event is about, such as `work:1`: any text of up to 512 bytes without control characters.
+    /// What an event is about, such as `work:1`: any text of up to 512 bytes without unprintable characters.
     /// Events of one object are chained and handled in order.
     ObjectKey
 );
@@ -169,7 +155,16 @@ impl GroupName {
 impl ObjectKey {
     /// An object key, checked.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        check_plain("object", text, OBJECT_BYTES_MAX)?;
+        check_text("object", text, OBJECT_BYTES_MAX)?;
+        Ok(Self(text.into()))
+    }
+
+    /// An object key to look for. It may have characters that new keys must not have: events stored by an earlier version
+    /// can.
+    pub fn parse_filter(text: &str) -> Result<Self, Invalid> {
+        if text.is_empty() || text.len() > OBJECT_BYTES_MAX || text.contains('\0') {
+            return Self::parse(text);
+        }
         Ok(Self(text.into()))
     }
 }
@@ -177,7 +172,7 @@ impl ObjectKey {
 impl IdempotencyKey {
     /// An idempotency key, checked.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        check_plain("key", text, KEY_BYTES_MAX)?;
+        check_text("key", text, KEY_BYTES_MAX)?;
         Ok(Self(text.into()))
     }
 
@@ -187,7 +182,7 @@ impl IdempotencyKey {
     pub fn of_parts(first: &str, second: &str) -> Result<Self, Invalid> {
         let key = format!("{PART_MARK}{first}{PART_MARK}{second}");
         for part in [first, second] {
-            check_plain("key", part, KEY_BYTES_MAX)?;
+            check_text("key", part, KEY_BYTES_MAX)?;
         }
         if key.len() > KEY_BYTES_MAX {
             let reason = format!("has {} bytes; at most {KEY_BYTES_MAX} are allowed: shorten its parts", key.len());

@@ -31,6 +31,7 @@
 //! | How much of what is read may be held at once? | [`room`] |
 //! | What fires, and when? | [`schedules`] |
 //! | What must an engine be able to do? | [`store`], [`positions`], [`jobs`], [`rules`], [`definitions`], [`schedules`] |
+//! | Secret key of a store, and the codes of claims and leases | [`store_key`] |
 //! | What can go wrong, and what should one do then? | [`error`] |
 
 pub mod chain;
@@ -59,6 +60,7 @@ pub mod rules;
 pub mod schedules;
 pub mod sequencer;
 pub mod store;
+pub mod store_key;
 pub mod tasks;
 pub mod text;
 
@@ -76,3 +78,4 @@ pub use rules::Rules;
 pub use schedules::Schedules;
 pub use sequencer::Sequencer;
 pub use store::Store;
+pub use store_key::StoreKey;

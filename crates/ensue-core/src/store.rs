@@ -15,6 +15,7 @@ use crate::positions::{Positions, Renewed};
 use crate::retention::Bounds;
 use crate::rules::Rules;
 use crate::schedules::Schedules;
+use crate::store_key::StoreKey;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -128,6 +129,9 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
     /// A word for logs and `doctor`: `sqlite`, `postgres`.
     fn engine(&self) -> &'static str;
 
+    /// The secret key of this store: random, made with the store, and the same for every process that opens it.
+    async fn store_key(&self) -> Result<StoreKey, StoreError>;
+
     /// Appends one caller's batch: atomic, consecutive, acknowledged when it is on disk. Delayed entries
     /// (`not_before` in the future) are kept aside until they are due. A repeated key answers as it did first;
     /// a key used for another event refuses the whole batch with [`StoreError::KeyConflict`]. An engine may gather
@@ -162,6 +166,11 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
 
     /// How many delayed events wait.
     async fn pending_count(&self) -> Result<u64, StoreError>;
+
+    /// Rows of the outbox that cannot enter the log and wait for an operator. Engines without an outbox have none.
+    async fn outbox_rejected(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
 
     /// Cancels a delayed event that has not entered the log, and frees its key: who sends it again means it.
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError>;

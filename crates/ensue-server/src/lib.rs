@@ -2,6 +2,9 @@
 //!
 //! [`router`] mounts it in an axum application; the `ensue` binary serves it by itself.
 
+// Output goes through `cli::output`, which escapes it.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod bench;
 pub mod cli;
 pub mod config;
@@ -10,4 +13,4 @@ pub mod http;
 mod reload;
 pub mod serve;
 
-pub use http::{HttpOptions, Tokens, router, router_with};
+pub use http::{Hosts, HttpOptions, Tokens, router, router_with};

@@ -7,13 +7,12 @@
 
 use crate::cli::output;
 use crate::config::{Settings, handlers_on_store};
-use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, HttpOptions, Tokens};
+use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, Hosts, HttpOptions, Tokens};
 use crate::reload::{self, Reloading};
 use anyhow::{Context, anyhow, bail};
 use ensue::schedules::Schedule;
 use ensue::{Bounds, Ensue, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -60,6 +59,8 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
         tokens: Tokens::named(settings.tokens.iter().map(|token| (&token.name, &token.secret))),
+        // Without tokens the name by which a browser came is all that tells a rebound page from a local client.
+        hosts: if settings.tokens.is_empty() { Hosts::local(&settings.listen) } else { Hosts::any() },
         stop: stop.subscribe(),
         ..HttpOptions::default()
     };
@@ -180,21 +181,20 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
         count => format!("needs one of {count} tokens (Authorization: Bearer …)"),
     };
     let handlers = match settings.handlers.len() as u64 {
-        0 => String::new(),
-        count => format!("\n  runs    {}", output::counted(count, "handler")),
+        0 => None,
+        count => Some(("runs", output::counted(count, "handler"))),
     };
     let collections = match settings.collections.len() as u64 {
-        0 => String::new(),
-        count => format!("\n  tasks   of {}", output::counted(count, "collection")),
+        0 => None,
+        count => Some(("tasks", format!("of {}", output::counted(count, "collection")))),
     };
-    let config = settings.file.as_ref().map_or(String::new(), |file| format!("\n  config  {}", file.display()));
-    eprintln!(
-        "ensue {}\n  store   {} ({engine})\n  log     {log}\n  keeps   {}\n  access  {access}{handlers}{collections}{config}",
-        env!("CARGO_PKG_VERSION"),
-        settings.store,
-        settings.keeps(),
-    );
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on http://{address}")?;
-    Ok(out.flush()?)
+    let config = settings.file.as_ref().map(|file| ("config", file.display().to_string()));
+    output::note(format_args!("ensue {}", env!("CARGO_PKG_VERSION")));
+    let keeps = settings.keeps();
+    let facts =
+        [("store", format!("{} ({engine})", settings.store)), ("log", log), ("keeps", keeps), ("access", access)];
+    for (name, fact) in facts.into_iter().chain(handlers).chain(collections).chain(config) {
+        output::note(format_args!("  {name:6}  {fact}"));
+    }
+    output::line(format_args!("listening on http://{address}"))
 }

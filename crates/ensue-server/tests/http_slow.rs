@@ -4,7 +4,7 @@
 mod http_support;
 
 use ensue::{Ensue, NewEvent};
-use ensue_server::http::{ConnectionLimits, Patience};
+use ensue_server::http::{BodyBudget, ConnectionLimits, Patience};
 use ensue_server::{HttpOptions, router_with};
 use http_support::{PATIENCE, Server, parse};
 use std::time::Duration;
@@ -156,25 +156,84 @@ async fn half_a_body_is_refused_in_time_and_stores_nothing() {
     assert_eq!(server.bounds().await.last, 0);
 }
 
-/// At the limit nobody is cut off: who comes is served when somebody leaves.
+/// At the limit a connection without a complete request makes room: silent, kept alive, or with half a head.
 #[tokio::test]
-async fn at_the_limit_of_connections_others_wait_until_somebody_leaves() {
-    let limits = ConnectionLimits { connections_max: 2, patience: PATIENT };
-    let server = limited(HttpOptions::default(), limits).await;
-    let mut first = connect(&server, HEALTH).await;
-    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
-    let mut second = connect(&server, HEALTH).await;
-    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"));
-    let mut third = connect(&server, HEALTH).await;
-    // Those who are in are served on, often enough for the third to be served too if it were in.
-    for _ in 0..50 {
-        first.write_all(HEALTH).await.unwrap();
-        assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
+async fn newcomer_is_served_when_idle_connections_fill_the_limit() {
+    const CONNECTIONS_MAX: usize = 8;
+    for is_served in [b"".as_slice(), HEALTH, b"GET /health HTTP/1.1\r\nHost: te"] {
+        let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, patience: PATIENT };
+        let server = limited(HttpOptions::default(), limits).await;
+        let mut stream = server.stream("", &[]).await;
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            let mut connection = connect(&server, is_served).await;
+            if is_served == HEALTH {
+                assert!(answer(&mut connection).await.starts_with("HTTP/1.1 200"));
+            }
+            idle.push(connection);
+        }
+        for _ in 0..3 * CONNECTIONS_MAX {
+            assert_eq!(tokio::time::timeout(SOON, server.get("/health")).await.expect("locked out").status, 200);
+        }
+        // The oldest is closed first.
+        assert_eq!(to_the_end(&mut idle[0]).await, b"");
+        // A stream is a request under way, and stays.
+        let seq = server.publish("a", None).await;
+        assert_eq!(stream.event().await.unwrap().id, Some(seq));
     }
-    let mut byte = [0];
-    assert_eq!(third.try_read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+/// Requests under way are not cut off for others, who wait until one ends.
+#[tokio::test]
+async fn newcomer_waits_while_requests_under_way_fill_the_limit() {
+    let limits = ConnectionLimits { connections_max: 2, patience: PATIENT };
+    let server = limited(HttpOptions { heartbeat: Duration::from_millis(50), ..HttpOptions::default() }, limits).await;
+    let mut first = server.stream("", &[]).await;
+    let second = server.stream("", &[]).await;
+    let mut third = connect(&server, HEALTH).await;
+    // The streams go on for longer than the third would need to be answered.
+    for _ in 0..50 {
+        let seq = server.publish("a", None).await;
+        assert_eq!(first.event().await.unwrap().id, Some(seq));
+    }
+    assert_eq!(third.try_read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     drop(second);
     assert!(answer(&mut third).await.starts_with("HTTP/1.1 200"));
+}
+
+/// The bytes of unfinished bodies are bounded over all connections; ordinary events still pass.
+#[tokio::test]
+async fn unfinished_bodies_are_refused_beyond_the_budget() {
+    const LARGE: usize = 600 << 10;
+    let options = HttpOptions { body_budget: BodyBudget::new(1 << 20), ..HttpOptions::default() };
+    let server = limited(options, ConnectionLimits::default()).await;
+    let body = format!("{{\"topic\":\"a\",\"payload\":\"{}\"}}", "x".repeat(LARGE));
+    let head = format!(
+        "POST /v1/events HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let unfinished = &[head.as_bytes(), &body.as_bytes()[..LARGE]].concat();
+    let first = connect(&server, unfinished).await;
+    // Until the first one's bytes have come, another body of this size has room.
+    let refused = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let answer = server.post(&body).await;
+            if answer.status == 503 {
+                return answer;
+            }
+        }
+    });
+    let refused = refused.await.expect("the budget is never exceeded");
+    assert!(refused.problem(503).contains("`body`"), "{}", refused.text());
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(server.post(r#"{"topic":"a"}"#).await.status, 201, "an ordinary event passes");
+    drop(first);
+    // What was given up, and what is answered, makes room.
+    let accepted = async { while server.post(&body).await.status != 201 {} };
+    tokio::time::timeout(PATIENCE, accepted).await.expect("the budget is never given back");
+    for _ in 0..4 {
+        assert_eq!(server.post(&body).await.status, 201);
+    }
 }
 
 /// A follower that takes nothing is given up, and misses nothing when it comes back with what it saw last.

@@ -71,11 +71,16 @@ impl FromStr for Address {
             // What stands before the colon is a scheme, unless it is a part of a path.
             Some((scheme, _)) if !scheme.contains(['/', '.']) => {
                 return Err(Error::Address(format!(
-                    "`{scheme}:` is not a store that this program knows; {FORMS} (a file with a colon in its name: sqlite:NAME)"
+                    "{} is not a store that this program knows; {FORMS} (a file with a colon in its name: sqlite:NAME)",
+                    if is_scheme(scheme) { format!("`{scheme}:`") } else { "this".to_owned() }
                 )));
             }
             Some(_) | None => Kind::File(0),
         };
+        // A file by the name of a database's address would show its password wherever the store is named.
+        if matches!(kind, Kind::File(_)) && is_of_a_database(text) {
+            return Err(Error::Address(format!("this looks like the address of a database, not of a file; {FORMS}")));
+        }
         if kind == Kind::File(text.len()) {
             return Err(Error::Address(format!("the store's path is empty; {FORMS}")));
         }
@@ -85,6 +90,27 @@ impl FromStr for Address {
         }
         Ok(Self { text: text.to_string(), kind })
     }
+}
+
+/// Could it be the scheme of a URL, and nothing else?
+fn is_scheme(text: &str) -> bool {
+    text.len() <= 20 && !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+' || c == '-')
+}
+
+/// Is it written as other programs write the address of a database: `host=… password=…`, a URL, `user:password@host`?
+fn is_of_a_database(text: &str) -> bool {
+    let path = text.strip_prefix("sqlite:").unwrap_or(text);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let has_user = path.split_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let parameters = ["host", "hostaddr", "server", "port", "dbname", "database", "user", "uid", "sslmode"];
+    let secrets = ["password", "passwd", "passfile", "pwd"];
+    let names = path.split('=').filter_map(|part| part.trim_end().rsplit(|c: char| !c.is_ascii_alphanumeric()).next());
+    // What follows the last `=` is a value.
+    let mut names = names.take(path.matches('=').count()).map(str::to_ascii_lowercase);
+    let first = names.next();
+    let begins_with_one = first.as_ref().is_some_and(|name| parameters.contains(&name.as_str()));
+    let has_secret = first.into_iter().chain(names).any(|name| secrets.contains(&name.as_str()));
+    path.contains("://") || has_user || begins_with_one || has_secret
 }
 
 impl Address {
@@ -190,6 +216,8 @@ mod tests {
             ("sqlite:///var/a.db", "/var/a.db"),
             ("./a:b.db", "./a:b.db"),
             ("sqlite:a:b", "a:b"),
+            ("logs@home.db", "logs@home.db"),
+            ("/var/lib/a=b.db", "/var/lib/a=b.db"),
         ] {
             assert_eq!(address(text).place(), Place::File(path), "{text}");
         }
@@ -201,7 +229,24 @@ mod tests {
 
     #[test]
     fn what_is_no_store_is_refused_with_what_is_one() {
-        for text in ["mysql://u:canary@h/db", "redis://canary", "mysql:canary", "postgres:canary", "", "sqlite:"] {
+        for text in [
+            "mysql://u:canary@h/db",
+            "redis://canary",
+            "mysql:canary",
+            "postgres:canary",
+            "",
+            "sqlite:",
+            "host=h password=canary",
+            "host=h user=canary",
+            "host=h password=canary:x",
+            "password = 'canary",
+            "Server=h;Pwd=canary",
+            "u:canary@h/db",
+            "u.x:canary@h/db",
+            "canary@h:1/db",
+            "sqlite:postgres://u:canary@h/db",
+            " postgres://u:canary@h/db",
+        ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains("sqlite:PATH") && !error.contains("canary"), "{text:?}: {error}");
         }

@@ -3,6 +3,7 @@
 use crate::handlers::Binding;
 use crate::subscription::{Start, Subscription};
 use ensue_core::{Invalid, Json, Topic};
+use std::sync::Arc;
 
 impl Subscription {
     pub(crate) fn into_binding(self) -> Binding {
@@ -11,7 +12,8 @@ impl Subscription {
                 let topic = bindable(wanted.filter.object.is_some(), start).map(|()| wanted.filter.topic);
                 match wanted.condition {
                     Some(condition) => {
-                        Binding { topic, condition: Some(condition.condition), params: condition.params }
+                        let params = Arc::unwrap_or_clone(condition.params);
+                        Binding { topic, condition: Some(condition.condition), params }
                     }
                     None => unconditional(topic),
                 }

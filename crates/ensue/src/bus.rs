@@ -3,8 +3,10 @@
 use crate::delivery::Deliveries;
 use crate::error::Error;
 use crate::groups::WantingCache;
-use crate::handlers::{Binding, Handler, HandlerBuilder, Registry, States, Typed};
+use crate::handlers::{Binding, ClaimKey, Handler, HandlerBuilder, Registry, States, Typed};
+use crate::health::{Failing, Health, Work};
 use crate::jobs::{JobLoops, JobOptions, JobsHere};
+use crate::newest::{self, Newest};
 use crate::open::{self, Opened, Options};
 use crate::rules::Gate;
 use crate::schedules::SchedulesHere;
@@ -51,6 +53,8 @@ pub(crate) struct Inner {
     pub jobs: JobsHere,
     /// What is known of schedules in this process.
     pub schedules: SchedulesHere,
+    /// Which work on the store fails.
+    pub health: Arc<Health>,
     /// The rules that this process goes by.
     pub gate: Arc<Gate>,
     /// Who wants what, of the groups that are read from outside.
@@ -102,7 +106,8 @@ impl Ensue {
 
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
-        let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe()));
+        let health = Arc::<Health>::default();
+        let tail = Arc::new(Tail::new(opened.store.clone(), bell.subscribe(), health.clone()));
         let (delayed, due, deliveries) = (Notify::new(), watch::Sender::new(None), Mutex::new(None));
         let (handlers, states, wanting) = (Registry::default(), Arc::<States>::default(), WantingCache::default());
         #[cfg(feature = "postgres")]
@@ -126,6 +131,7 @@ impl Ensue {
                 job_loops: Mutex::new(None),
                 jobs: JobsHere::default(),
                 schedules: SchedulesHere::default(),
+                health,
                 gate: Arc::default(),
                 wanting,
             }),
@@ -144,7 +150,8 @@ impl Ensue {
     }
 
     pub(crate) async fn append(&self, entries: Vec<ensue_core::Entry>) -> Result<Vec<Appended>, Error> {
-        let answers = self.inner.opened.store.append(entries).await?;
+        let call = self.inner.opened.store.append(entries);
+        let answers = self.inner.health.watch(Work::Publish, call).await?;
         self.inner.announce(&answers);
         Ok(answers)
     }
@@ -152,6 +159,11 @@ impl Ensue {
     /// The engine, with every verb of the port: reading, finding, cancelling, trimming.
     pub fn store(&self) -> &SharedStore {
         &self.inner.opened.store
+    }
+
+    /// Work on the store that has failed for seconds: the one that fails for longest.
+    pub fn failing(&self) -> Option<Failing> {
+        self.inner.health.failing()
     }
 
     /// Follows the log: history first if asked for, then live, without a gap or a double. Fire and forget: nothing
@@ -165,6 +177,19 @@ impl Ensue {
     /// so that a page may be empty although more would follow: go on after its `next`, until that stays where it is.
     pub async fn read(&self, after: Seq, limit: usize, wanted: &Wanted) -> Result<Selection, Error> {
         Ok(selection::read(self.store(), after, limit, wanted).await?)
+    }
+
+    /// Reads a page of the log, newest first: at most `limit` wanted events after `after` and before `before` (none: from
+    /// the end). It looks at a bounded part of the log, so a page may be empty although older events would follow: continue
+    /// with its `next` as `before`, until that is none.
+    pub async fn read_newest(
+        &self,
+        before: Option<Seq>,
+        after: Seq,
+        limit: usize,
+        wanted: &Wanted,
+    ) -> Result<Newest, Error> {
+        Ok(newest::read(self.store(), before, after, limit, wanted).await?)
     }
 
     /// Begins to bind a handler: to a dotted key, with everything below it, or to what a [`Subscription`] wants.
@@ -236,6 +261,7 @@ impl Ensue {
     async fn start_loops(&self) -> Result<(Arc<Deliveries>, Arc<JobLoops>), Error> {
         let _turn = self.inner.rebinding.lock().await;
         // Before anything can start.
+        self.inner.states.put(ClaimKey(self.store().store_key().await?));
         self.take_over_rules().await?;
         let version = self.look_at_defined().await?;
         self.inner.handlers.has_heard(version);

@@ -16,6 +16,7 @@ use ensue_core::jobs::{Job, JobId, JobQuery, JobState};
 use ensue_core::positions::{GroupKind, LaneQuery, LaneRow, LaneState, slot_of};
 use ensue_core::store::Read;
 use ensue_core::{Event, Filter, GroupName, ObjectKey, Seq};
+use std::sync::Arc;
 
 /// How many jobs of an object are explained at once.
 const JOBS_MAX: usize = 100;
@@ -86,12 +87,16 @@ impl Ensue {
         let Some(from) = behind.iter().map(|(_, done_to)| *done_to).min() else { return Ok(Vec::new()) };
         let filter = Filter { object: Some(object.clone()), ..Filter::default() };
         let events = store.read(Read { after: from, limit: EVENTS_MAX, filter }).await?.events;
+        let events: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
         let mut missed = Vec::new();
         for (handler, done_to) in behind.into_iter().filter(|_| !events.is_empty()) {
             let subscription = store.subscriptions(&handler, None, 1).await?.into_iter().next();
-            let is_next = |event: &&Event| event.seq > done_to && is_wanted(event, subscription.as_ref()) == Ok(true);
-            let next = events.iter().find(is_next).map(|event| event.seq);
-            missed.extend(next.map(|seq| (handler, seq)));
+            for event in events.iter().filter(|event| event.seq > done_to) {
+                if is_wanted(event, subscription.as_ref()).await? == Ok(true) {
+                    missed.push((handler, event.seq));
+                    break;
+                }
+            }
         }
         Ok(missed)
     }

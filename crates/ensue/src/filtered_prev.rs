@@ -9,6 +9,7 @@ use crate::wanted::{Turn, Wanted};
 use ensue_core::recent::Recent;
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, ObjectKey, Seq, StoreError};
+use std::sync::Arc;
 
 /// How many objects a stream remembers.
 const OBJECTS_REMEMBERED: usize = 4_096;
@@ -51,15 +52,17 @@ impl FilteredPrev {
     async fn walk_back(&self, object: &ObjectKey, from: Seq, store: &SharedStore) -> Result<Prev, StoreError> {
         let walked = store.chain(object, Some(from), WALK_MAX).await?;
         let mut turn = Turn::begin();
-        for earlier in &walked {
-            if self.wanted.includes(earlier) {
+        let oldest = walked.last().map(|oldest| (oldest.seq, oldest.prev));
+        for earlier in walked {
+            let earlier = Arc::new(earlier);
+            if self.wanted.includes(&earlier).await? {
                 return Ok(decided(Some(earlier.seq)));
             }
             turn.pass_on().await;
         }
-        match walked.last() {
-            Some(oldest) if oldest.prev.is_none() => Ok(decided(None)),
-            oldest => Ok(Prev { prev: None, since: Some(oldest.map_or(from, |oldest| oldest.seq)) }),
+        match oldest {
+            Some((_, None)) => Ok(decided(None)),
+            oldest => Ok(Prev { prev: None, since: Some(oldest.map_or(from, |(seq, _)| seq)) }),
         }
     }
 }

@@ -81,8 +81,10 @@
 //! | What belongs to one piece of work, and what happens when it is kept or taken back? | `unit/` |
 //! | What does a stream want, and from where on? | `subscription.rs`, `wanted.rs` |
 //! | What does a page of the log hold for somebody with a condition? | `selection.rs` |
+//! | Where are costly conditions evaluated? | `evaluation.rs` |
+//! | How is the log read newest first? | `newest.rs` |
 //! | How does one reader serve every stream? | `tail.rs`, `stream.rs` |
-//! | How much of the log is held for a stream at once? | `pages.rs` |
+//! | How much of the log is held for a stream at once? | `pages.rs`, `large_events.rs` |
 //! | Up to where is the log still what it was? | `marks.rs` |
 //! | What is `prev` for somebody who sees a part of the log? | `filtered_prev.rs` |
 //! | Who lets delayed events in and old ones go? | `upkeep.rs` |
@@ -97,14 +99,20 @@ mod binding;
 mod bus;
 mod delivery;
 mod error;
+mod evaluation;
 pub mod explain;
 mod filtered_prev;
 pub mod groups;
 mod handlers;
+mod health;
 mod history;
 pub mod jobs;
+#[doc(hidden)]
+pub mod labels;
+mod large_events;
 mod lookup;
 mod marks;
+mod newest;
 mod open;
 mod own;
 mod pages;
@@ -135,10 +143,10 @@ pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};
 pub use ensue_core::{
     Appended, Event, EventId, Fact, Filter, Found, GroupName, IdempotencyKey, Invalid, Json, NewEvent, ObjectKey,
-    Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store,
+    Pending, Seq, Sequencer, StoreError, Timestamp, Topic, event, key, plan, positions, sequencer, store, store_key,
 };
 pub use ensue_core::{Definitions, Jobs, Positions, Rules, definitions};
-pub use ensue_core::{chain, condition, matching};
+pub use ensue_core::{chain, condition, matching, text};
 /// Implements [`Fact`](trait@Fact): `#[fact(type = "record", action = "published")]` above the type.
 #[cfg(feature = "derive")]
 pub use ensue_derive::Fact;
@@ -147,8 +155,10 @@ pub use handlers::{
     BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, HandlerLimits, Mode, Outcome,
     PullHandler, Rebinding, Settles,
 };
+pub use health::{Failing, Work};
 pub use history::History;
 pub use jobs::{Emit, JobOptions};
+pub use newest::Newest;
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};

@@ -5,6 +5,7 @@
 //! the next page asks for as many events as fit by the sizes of the last. The tail, of which a process has one, reads more
 //! at once: a page costs as much as the reading of some hundred events.
 
+use crate::large_events;
 use ensue_core::room::Room;
 use ensue_core::store::Page;
 use ensue_core::{Event, Seq};
@@ -56,7 +57,7 @@ impl Pages {
         }
         let average = (room.taken() / held.max(1)).max(1);
         self.limit_next = (self.bytes_max / average).clamp(1, self.events_max);
-        (events.into_iter().map(Arc::new).collect(), next)
+        (events.into_iter().map(large_events::shared).collect(), next)
     }
 }
 

@@ -4,16 +4,18 @@
 //! store does, this looks at a bounded part of the log, and for a bounded time: a page may be empty although more would
 //! follow, and its `next` says where to go on.
 
+use crate::evaluation::Lane;
 use crate::wanted::{ConditionError, Turn, Wanted, Where};
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
 use ensue_core::{Seq, StoreError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many events are read from the store at once, to be sifted.
 const SIFTED_MAX: usize = 256;
 /// After how long a page is answered with what it has. Every page looks at one event at least.
-const TIME_MAX: Duration = Duration::from_millis(250);
+pub(crate) const TIME_MAX: Duration = Duration::from_millis(250);
 
 /// A page of the events that somebody wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub(crate) async fn read(
     let mut sieve = Sieve { condition, limit, page, errors: None, room: Room::of_a_page(), began: Instant::now() };
     loop {
         let raw_next = raw.next;
-        if sieve.sift(raw).await == Sifted::Enough || raw_next >= scan_to {
+        if sieve.sift(raw).await? == Sifted::Enough || raw_next >= scan_to {
             break;
         }
         raw = read(raw_next).await?;
@@ -76,32 +78,36 @@ pub(crate) async fn read(
 
 /// Go on, or stop?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sifted {
+pub(crate) enum Sifted {
     More,
     Enough,
 }
 
 /// Keeps what is wanted.
-struct Sieve<'a> {
-    condition: &'a Where,
-    limit: usize,
+pub(crate) struct Sieve<'a> {
+    pub condition: &'a Where,
+    pub limit: usize,
     /// What was kept, and up to where was looked.
-    page: Page,
-    errors: Option<ConditionErrors>,
-    room: Room,
-    began: Instant,
+    pub page: Page,
+    pub errors: Option<ConditionErrors>,
+    pub room: Room,
+    pub began: Instant,
 }
 
 impl Sieve<'_> {
     /// Takes what is wanted of a page of the store.
-    async fn sift(&mut self, raw: Page) -> Sifted {
+    pub async fn sift(&mut self, raw: Page) -> Result<Sifted, StoreError> {
         let condition = self.condition;
         let (subscription, mut turn) = (condition.subscription(), Turn::begin());
         for event in raw.events {
-            let (seq, bytes) = (event.seq, event.bytes());
-            match condition.holds(&event, &subscription) {
-                Ok(true) if !self.room.take(bytes) => return Sifted::Enough,
-                Ok(true) => self.page.events.push(event),
+            let (seq, bytes, event) = (event.seq, event.bytes(), Arc::new(event));
+            let answer = match condition.holds_quickly(&event, &subscription) {
+                Some(answer) => answer,
+                None => condition.holds_at_last(Lane::Request, &event).await?,
+            };
+            match answer {
+                Ok(true) if !self.room.take(bytes) => return Ok(Sifted::Enough),
+                Ok(true) => self.page.events.push(Arc::unwrap_or_clone(event)),
                 Ok(false) => {}
                 Err(failure) => {
                     let first = ConditionError::counted(&event, &failure);
@@ -110,11 +116,11 @@ impl Sieve<'_> {
             }
             self.page.next = seq;
             if self.page.events.len() == self.limit || self.began.elapsed() >= TIME_MAX {
-                return Sifted::Enough;
+                return Ok(Sifted::Enough);
             }
             turn.pass_on().await;
         }
         self.page.next = raw.next;
-        Sifted::More
+        Ok(Sifted::More)
     }
 }

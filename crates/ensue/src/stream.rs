@@ -5,17 +5,20 @@
 //! store again. When the tail notices that the log went back, the stream goes back with it.
 
 use crate::Error;
+use crate::evaluation::Lane;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
 use crate::subscription::Start;
 use crate::tail::{Chunk, Listening, Setbacks, Tail};
-use crate::wanted::{ConditionError, Turn, Wanted};
+use crate::wanted::{ConditionError, Turn, Wanted, Where};
+use ensue_core::condition::Failure;
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Seq, StoreError};
 use futures_util::Stream;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -84,6 +87,7 @@ impl GapReason {
 /// ends by itself.
 pub struct EventStream {
     inner: Pin<Box<dyn Stream<Item = Result<Streamed, Error>> + Send>>,
+    position: Arc<AtomicU64>,
 }
 
 impl Stream for EventStream {
@@ -98,6 +102,12 @@ impl EventStream {
     /// The next thing, or an error of the store; the stream may be polled on after an error.
     pub async fn next(&mut self) -> Option<Result<Streamed, Error>> {
         std::future::poll_fn(|cx| self.inner.as_mut().poll_next(cx)).await
+    }
+
+    /// The `seq` up to which every event was either yielded or rejected by the filter and the condition. A stream that
+    /// resumes after it misses nothing.
+    pub fn position(&self) -> Seq {
+        self.position.load(Ordering::Acquire)
     }
 
     /// The next event, past everything else.
@@ -145,6 +155,8 @@ struct Reader {
     waiting: VecDeque<Arc<Event>>,
     /// To be yielded before anything else.
     told: VecDeque<Streamed>,
+    /// Shared with the [`EventStream`], which reads it while the reader waits.
+    position: Arc<AtomicU64>,
 }
 
 pub(crate) async fn open(
@@ -172,6 +184,7 @@ pub(crate) async fn open(
         tail.look_now();
     }
     let prevs = FilteredPrev::new(wanted.clone());
+    let position = Arc::new(AtomicU64::new(begin_after));
     let reader = Reader {
         store,
         tail,
@@ -189,12 +202,13 @@ pub(crate) async fn open(
         read: VecDeque::new(),
         waiting: VecDeque::new(),
         told: gap.into_iter().collect(),
+        position: position.clone(),
     };
     let items = futures_util::stream::unfold(reader, |mut reader| async move {
         let item = reader.next().await.map_err(Error::from);
         Some((item, reader))
     });
-    Ok(EventStream { inner: Box::pin(items) })
+    Ok(EventStream { inner: Box::pin(items), position })
 }
 
 impl Reader {
@@ -204,13 +218,18 @@ impl Reader {
             if let Some(told) = self.told.pop_front() {
                 return Ok(told);
             }
+            self.position.store(self.passed(), Ordering::Release);
             if let Some(event) = self.waiting.front() {
                 let Prev { prev, since } = self.prevs.of(event, &self.store).await?;
                 let event = self.waiting.pop_front().expect("it was just looked at");
                 return Ok(Streamed::Event(Delivered { event, prev, prev_since: since }));
             }
             if !self.read.is_empty() {
-                self.sift().pass_on().await;
+                let mut turn = Turn::begin();
+                if let Some(costly) = self.sift(&turn) {
+                    self.sift_costly(costly).await?;
+                }
+                turn.pass_on().await;
                 continue;
             }
             match self.source {
@@ -220,30 +239,56 @@ impl Reader {
         }
     }
 
-    /// Looks for what is wanted among what was read, for one turn.
-    fn sift(&mut self) -> Turn {
-        let turn = Turn::begin();
-        let Some(condition) = &self.wanted.condition else {
+    /// The `seq` before the first event that is neither yielded nor rejected yet.
+    fn passed(&self) -> Seq {
+        let held = self.waiting.front().or(self.read.front());
+        held.map_or(self.at, |event| event.seq - 1).max(self.begin_after)
+    }
+
+    /// Looks for what is wanted among what was read, for one turn or up to an event that takes longer. That one stays where it
+    /// is until its answer is known: a stream that is dropped or goes back meanwhile has not passed it.
+    fn sift(&mut self, turn: &Turn) -> Option<(Where, Arc<Event>)> {
+        let Some(condition) = self.wanted.condition.clone() else {
             self.waiting.append(&mut self.read);
-            return turn;
+            return None;
         };
         let subscription = condition.subscription();
-        while let Some(event) = self.read.pop_front() {
-            match condition.holds(&event, &subscription) {
-                Ok(true) => self.waiting.push_back(event),
-                Ok(false) => {}
-                Err(failure) => {
-                    let error = ConditionError::counted(&event, &failure);
-                    if !std::mem::replace(&mut self.failure_told, true) {
-                        self.told.push_back(Streamed::ConditionFailed(error));
-                    }
+        while let Some(event) = self.read.front() {
+            match condition.holds_quickly(event, &subscription) {
+                Some(answer) => self.sifted(answer),
+                None => {
+                    let event = event.clone();
+                    drop(subscription);
+                    return Some((condition, event));
                 }
             }
             if turn.is_over() {
                 break;
             }
         }
-        turn
+        None
+    }
+
+    /// Evaluates the condition for the first event among what was read.
+    async fn sift_costly(&mut self, (condition, event): (Where, Arc<Event>)) -> Result<(), StoreError> {
+        let answer = condition.holds_at_last(Lane::Stream, &event).await?;
+        self.sifted(answer);
+        Ok(())
+    }
+
+    /// Takes the first event out of what was read.
+    fn sifted(&mut self, answer: Result<bool, Failure>) {
+        let Some(event) = self.read.pop_front() else { return };
+        match answer {
+            Ok(true) => self.waiting.push_back(event),
+            Ok(false) => {}
+            Err(failure) => {
+                let error = ConditionError::counted(&event, &failure);
+                if !std::mem::replace(&mut self.failure_told, true) {
+                    self.told.push_back(Streamed::ConditionFailed(error));
+                }
+            }
+        }
     }
 
     /// If the log went back behind this stream's place, says so and goes on after the last event that is still there.
@@ -256,8 +301,7 @@ impl Reader {
         self.setbacks_seen = setbacks.count;
         drop(setbacks);
         // What was read and not delivered is read again: nobody knows which log it is from.
-        let held = self.waiting.front().or(self.read.front());
-        let at = held.map_or(self.at, |event| event.seq - 1).max(self.begin_after);
+        let at = self.passed();
         self.waiting.clear();
         self.read.clear();
         self.source = Source::Store;

@@ -60,7 +60,7 @@ impl Subscription {
     /// Only events of this object.
     pub fn object(self, object: &str) -> Self {
         let with_object = |wanted: Wanted| {
-            let filter = Filter { object: Some(ObjectKey::parse(object)?), ..wanted.filter };
+            let filter = Filter { object: Some(ObjectKey::parse_filter(object)?), ..wanted.filter };
             Ok(Wanted { filter, ..wanted })
         };
         Self { wanted: self.wanted.and_then(with_object), ..self }

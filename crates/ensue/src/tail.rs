@@ -14,6 +14,7 @@
 //!
 //! Without a ring it looks once a second, unless it hears where the log ends from who asks anyway (`delivery/pulse.rs`).
 
+use crate::health::{Health, Work};
 use crate::marks::Marks;
 use crate::own::Own;
 use crate::pages::Pages;
@@ -77,6 +78,7 @@ impl Setbacks {
 pub(crate) struct Tail {
     store: SharedStore,
     own: Arc<Own>,
+    health: Arc<Health>,
     bell: watch::Receiver<Seq>,
     /// Rung by who has seen that the log has more than the tail.
     behind: Notify,
@@ -135,12 +137,12 @@ impl Position {
 }
 
 impl Tail {
-    pub fn new(store: SharedStore, bell: watch::Receiver<Seq>) -> Self {
+    pub fn new(store: SharedStore, bell: watch::Receiver<Seq>, health: Arc<Health>) -> Self {
         let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
         let (heard, setbacks, running) = (watch::Sender::new(None), watch::Sender::default(), Mutex::new(None));
         let own = Arc::new(Own::default());
         store.follow(own.clone());
-        Self { store, own, bell, behind, heard, read_to, setbacks, running }
+        Self { store, own, health, bell, behind, heard, read_to, setbacks, running }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
@@ -213,7 +215,7 @@ impl Tail {
                 }
                 None => {
                     look_anyway = true;
-                    self.look(&mut position).await
+                    self.health.watch(Work::Read, self.look(&mut position)).await
                 }
             };
             if look_anyway || own_given {

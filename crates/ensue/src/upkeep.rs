@@ -2,6 +2,7 @@
 
 use crate::Ensue;
 use crate::delivery::{Deliveries, until};
+use crate::health::Work;
 use crate::jobs::JobLoops;
 use crate::parking;
 use crate::schedules;
@@ -112,7 +113,7 @@ async fn at(time: Option<Instant>) {
 /// Releases everything that is due; answers how long it is to what comes next.
 async fn release(bus: &Ensue) -> Result<Option<Duration>, StoreError> {
     let released = loop {
-        let released = bus.store().release_due(RELEASE_BATCH).await?;
+        let released = bus.inner().health.watch(Work::Release, bus.store().release_due(RELEASE_BATCH)).await?;
         if released.count > 0 {
             bus.inner().ring(released.last);
             if let Some(wake) = bus.store().wake() {
@@ -131,14 +132,26 @@ async fn release(bus: &Ensue) -> Result<Option<Duration>, StoreError> {
 }
 
 async fn forget_regularly(bus: Ensue) {
+    let mut rejected = 0;
     loop {
-        match forget(&bus).await {
+        match forget_and_look(&bus, &mut rejected).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "old events cannot be trimmed; trying again later"),
         }
         tokio::time::sleep(bus.inner().options.retention_interval).await;
     }
+}
+
+/// Logs how many rows of the outbox are rejected when their number has changed.
+async fn forget_and_look(bus: &Ensue, rejected: &mut u64) -> Result<(), StoreError> {
+    forget(bus).await?;
+    let found = bus.store().outbox_rejected().await?;
+    if found > *rejected {
+        tracing::error!(count = found, "outbox rows cannot enter the log; see the table outbox_rejected");
+    }
+    *rejected = found;
+    Ok(())
 }
 
 /// Forgets what retention no longer wants, in small commits that leave room for appends between them.

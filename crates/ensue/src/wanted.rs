@@ -1,16 +1,16 @@
 //! Which events does a reader want?
 
+use crate::error::Error;
+use crate::evaluation::{self, Lane};
+use crate::labels::GROUPS;
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::positions::subscription::PARAMS_BYTES_MAX;
-use ensue_core::{Event, Filter, Invalid, Json, Seq};
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use ensue_core::{Event, Filter, Invalid, Json, Seq, StoreError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long conditions are evaluated before other tasks get their turn.
 const TURN_MAX: Duration = Duration::from_millis(2);
-/// Of how many groups the failures of conditions are counted by name.
-const GROUPS_COUNTED_MAX: usize = 1_000;
 
 /// What a reader wants: events that the filter matches and for which the condition holds.
 #[derive(Debug, Clone, Default)]
@@ -23,9 +23,12 @@ pub struct Wanted {
 
 impl Wanted {
     /// Is it wanted? An event on which the condition fails is not.
-    pub(crate) fn includes(&self, event: &Event) -> bool {
-        let holds = |condition: &Where| condition.holds(event, &condition.subscription()).unwrap_or(false);
-        self.filter.matches(event) && self.condition.as_ref().is_none_or(holds)
+    pub(crate) async fn includes(&self, event: &Arc<Event>) -> Result<bool, StoreError> {
+        match &self.condition {
+            _ if !self.filter.matches(event) => Ok(false),
+            None => Ok(true),
+            Some(condition) => Ok(condition.holds(Lane::Stream, event).await?.unwrap_or(false)),
+        }
     }
 
     /// Is it wanted whatever its topic and content are, as long as it is about the right object?
@@ -39,8 +42,11 @@ impl Wanted {
 #[derive(Debug, Clone)]
 pub struct Where {
     pub(crate) condition: Arc<Condition>,
-    pub(crate) params: Json,
+    pub(crate) params: Arc<Json>,
 }
+
+/// A condition and params of no more bytes than this together are checked where they arrive.
+const CHECKED_BYTES_QUICK: usize = 512;
 
 impl Where {
     /// Checks a condition and its params. A refusal names `where` or `params`, the part, and what to write instead.
@@ -60,7 +66,16 @@ impl Where {
             return Err(Invalid::new("params", reason));
         }
         condition.check_params(&params)?;
-        Ok(Self { condition, params })
+        Ok(Self { condition, params: Arc::new(params) })
+    }
+
+    /// The same as [`Where::parse`], for a task that others wait for: a long condition is checked on another thread.
+    pub async fn parse_aside(condition: &str, params: Json) -> Result<Self, Error> {
+        if condition.len() + params.as_str().len() <= CHECKED_BYTES_QUICK {
+            return Ok(Self::parse(condition, params)?);
+        }
+        let condition = condition.to_owned();
+        Ok(evaluation::run(Lane::Request, move || Self::parse(&condition, params)).await??)
     }
 
     /// The condition as it was written.
@@ -78,8 +93,37 @@ impl Where {
         SubscriptionView::new(Default::default(), "", &self.params)
     }
 
-    pub(crate) fn holds(&self, event: &Event, subscription: &SubscriptionView<'_>) -> Result<bool, Failure> {
-        self.condition.matches(&EventView::new(event), subscription)
+    /// Does the condition hold for the event? None if that takes longer than others should wait.
+    pub(crate) fn holds_quickly(
+        &self,
+        event: &Event,
+        subscription: &SubscriptionView<'_>,
+    ) -> Option<Result<bool, Failure>> {
+        let view = EventView::quick(event);
+        let answer = self.condition.matches(&view, subscription);
+        (!view.is_exhausted()).then_some(answer)
+    }
+
+    /// Does the condition hold for the event, however long that takes?
+    pub(crate) async fn holds_at_last(
+        &self,
+        lane: Lane,
+        event: &Arc<Event>,
+    ) -> Result<Result<bool, Failure>, StoreError> {
+        let (condition, event) = (self.clone(), event.clone());
+        let evaluate = move || {
+            let parsed = evaluation::parsed(&event);
+            condition.condition.matches(&EventView::shared(&event, &parsed), &condition.subscription())
+        };
+        evaluation::run(lane, evaluate).await
+    }
+
+    /// Does the condition hold for the event?
+    pub(crate) async fn holds(&self, lane: Lane, event: &Arc<Event>) -> Result<Result<bool, Failure>, StoreError> {
+        match self.holds_quickly(event, &self.subscription()) {
+            Some(answer) => Ok(answer),
+            None => self.holds_at_last(lane, event).await,
+        }
     }
 }
 
@@ -102,20 +146,7 @@ impl ConditionError {
 
 /// Counts a condition that failed on an event, by group; a read or a stream has none.
 pub(crate) fn count_failure(group: &str) {
-    static COUNTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let label = counted_as(group, &mut COUNTED.lock().unwrap_or_else(PoisonError::into_inner));
-    metrics::counter!("ensue_condition_errors_total", "group" => label).increment(1);
-}
-
-/// Groups come and go, and what is counted once stays with the process: after very many, others are counted together.
-fn counted_as(group: &str, counted: &mut BTreeSet<String>) -> String {
-    if !counted.contains(group) {
-        if counted.len() >= GROUPS_COUNTED_MAX {
-            return "(others)".into();
-        }
-        counted.insert(group.to_owned());
-    }
-    group.to_owned()
+    metrics::counter!("ensue_condition_errors_total", "group" => GROUPS.label(group)).increment(1);
 }
 
 /// A stretch of work on the processor, of which others wait for the end.
@@ -136,22 +167,5 @@ impl Turn {
             tokio::task::yield_now().await;
             *self = Self::begin();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is counted is kept as long as the process runs, so names that anybody can invent are bounded.
-    #[test]
-    fn of_very_many_groups_the_last_are_counted_together() {
-        let mut counted = BTreeSet::new();
-        for n in 0..GROUPS_COUNTED_MAX {
-            assert_eq!(counted_as(&format!("g{n}"), &mut counted), format!("g{n}"));
-        }
-        assert_eq!(counted_as("late", &mut counted), "(others)");
-        assert_eq!(counted_as("g7", &mut counted), "g7");
-        assert_eq!(counted.len(), GROUPS_COUNTED_MAX);
     }
 }

@@ -4,7 +4,7 @@ use super::work::Work;
 use super::{Model, State};
 use async_trait::async_trait;
 use ensue_core::event::whole_microseconds;
-use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX, check_text};
+use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, WORKER_BYTES_MAX};
 use ensue_core::jobs::lifecycle::{Notified, notified};
 use ensue_core::jobs::{
     Claim, Enqueued, Held, JOB_SCAN_MAX, Job, JobChange, JobCount, JobId, JobLine, JobPage, JobQuery, JobRenewed,
@@ -12,6 +12,7 @@ use ensue_core::jobs::{
 };
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::tasks::TaskQuery;
+use ensue_core::text::check_text;
 use ensue_core::{Appended, GroupName, Invalid, Jobs, StoreError, Timestamp};
 use jiff::SignedDuration;
 
@@ -93,6 +94,7 @@ impl Work {
             job.started_at = job.started_at.or(Some(now));
             job.worker = Some(claim.worker.clone());
             job.lease_until = Some(later(now, claim.lease));
+            job.settled = None;
             taken.push(job.clone());
         }
         taken

@@ -127,6 +127,7 @@ impl Work {
             cancel_asked: false,
             redriven: false,
             result: None,
+            settled: None,
         });
         let place = self.jobs.len() - 1;
         if !waits {
@@ -215,6 +216,7 @@ impl Work {
         let job = &mut self.jobs[place];
         job.attempts -= u32::from(!end.uses_attempt());
         job.lease_until = None;
+        job.settled = end.settlement();
         match state {
             JobState::Succeeded => {
                 job.result = result;

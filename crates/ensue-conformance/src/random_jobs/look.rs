@@ -4,7 +4,9 @@ use super::carry_out::{SeenRule, Side, rule_as_seen};
 use crate::meaning::Meaning;
 use ensue_core::handling::OnExhausted;
 use ensue_core::jobs::notices::JOB_DEAD;
-use ensue_core::jobs::{Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Outline, Progress, Server};
+use ensue_core::jobs::{
+    Job, JobCount, JobError, JobId, JobLine, JobQuery, JobState, Outline, Progress, Server, Settlement,
+};
 use ensue_core::retention::Bounds;
 use ensue_core::store::Read;
 use ensue_core::tasks::TaskQuery;
@@ -27,6 +29,7 @@ pub(super) struct SeenJob {
     errors: Vec<JobError>,
     marks: (bool, bool),
     result: Option<Meaning>,
+    settled: Option<Settlement>,
 }
 
 impl SeenJob {
@@ -58,6 +61,7 @@ impl SeenJob {
             errors: job.errors.clone(),
             marks: (job.cancel_asked, job.redriven),
             result: job.result.as_ref().map(Meaning::of),
+            settled: job.settled,
         }
     }
 }

@@ -6,7 +6,9 @@ use super::positions::{LEASE, PAST_THE_LEASE_MILLIS, entries};
 use crate::factory::Factory;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lifecycle::expired;
-use ensue_core::jobs::{Enqueued, Held, Job, JobChange, JobEnd, JobError, JobSettled, JobState, NewJob};
+use ensue_core::jobs::{
+    Enqueued, Held, Job, JobChange, JobEnd, JobError, JobSettled, JobState, NewJob, Settlement, Steer, Steered,
+};
 use ensue_core::{Appended, NewEvent, Seq, StoreError};
 
 fn written(settled: &JobSettled) -> (JobState, &[Appended], &[Enqueued]) {
@@ -50,9 +52,64 @@ pub async fn a_job_that_is_done_is_over(factory: &dyn Factory) {
         finished_at: Some(subject.clock.now()),
         lease_until: None,
         result: there.result.clone(),
+        settled: Some(Settlement::Complete),
         ..taken
     };
     assert_eq!(there, expected);
+}
+
+/// The settlement of the last claim is kept with its job, whatever becomes of the job, until it is claimed again.
+pub async fn a_job_tells_how_its_last_claim_was_settled(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let later = subject.in_secs(60);
+    for object in [None, Some("o")] {
+        let new = || object.map_or_else(|| job("a"), |object| about("a", object));
+        let id = subject.send_one(new()).await;
+        assert_eq!(subject.job_now(id).await.settled, None);
+        // Each is written over by the next.
+        for (end, settled) in [
+            (JobEnd::Snoozed { at: later }, Some(Settlement::Snooze)),
+            (retry_at(later), Some(Settlement::Fail)),
+            (JobEnd::Snoozed { at: later }, Some(Settlement::Snooze)),
+        ] {
+            let taken = subject.take_this("a", id).await;
+            assert_eq!((taken.settled, subject.job_now(id).await.settled), (None, None), "while it runs");
+            subject.end(&taken, end).await;
+            assert_eq!(subject.job_now(id).await.settled, settled);
+            assert_eq!(subject.steer_done(id, Steer::Retry).await.settled, settled, "also when it may run again");
+        }
+        // Nobody settles what is given back, or taken from a worker that has vanished.
+        for lapsed in [false, true] {
+            let taken = subject.take_this("a", id).await;
+            let end = if lapsed {
+                subject.clock.advance_millis(PAST_THE_LEASE_MILLIS);
+                expired(taken.attempts, taken.attempts_max, "w", subject.clock.now())
+            } else {
+                JobEnd::GivenBack
+            };
+            subject.end(&taken, end).await;
+            assert_eq!(subject.job_now(id).await.settled, None, "lapsed: {lapsed}");
+        }
+        subject.steer_done(id, Steer::Retry).await;
+        assert_eq!(subject.run(id, retry_at(later)).await, JobState::Retrying);
+        subject.steer_done(id, Steer::Retry).await;
+        assert_eq!(subject.run(id, JobEnd::Succeeded).await, JobState::Succeeded);
+        subject.reopen().await;
+        assert_eq!(subject.job_now(id).await.settled, Some(Settlement::Complete));
+        let id = subject.send_one(new()).await;
+        let taken = subject.take_this("a", id).await;
+        assert!(matches!(subject.store.steer(&[id], Steer::Cancel).await.expect("asked")[0], Steered::Done(_)));
+        assert_eq!(subject.end(&taken, dies()).await, JobState::Cancelled);
+        assert_eq!(subject.job_now(id).await.settled, Some(Settlement::Fail), "what its worker said");
+    }
+}
+
+/// The key that signs claims and leases survives reopening the store.
+pub async fn a_store_keeps_its_key(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let code = subject.store.store_key().await.expect("a key").code("claim");
+    subject.reopen().await;
+    assert!(subject.store.store_key().await.expect("a key").verifies("claim", &code));
 }
 
 /// It waits for its time, keeps its place, and tells what went wrong.
@@ -70,6 +127,7 @@ pub async fn a_failed_job_waits_for_its_time(factory: &dyn Factory) {
         not_before: Some(at),
         lease_until: None,
         errors: vec![error],
+        settled: Some(Settlement::Fail),
         ..taken.clone()
     };
     assert_eq!(subject.job_now(id).await, expected, "no result, and not finished");
@@ -110,8 +168,14 @@ pub async fn a_snooze_and_a_give_back_use_no_attempt(factory: &dyn Factory) {
             let at = subject.in_secs(5);
             assert_eq!(subject.end(&taken, JobEnd::Snoozed { at }).await, JobState::Scheduled);
             let there = subject.job_now(id).await;
-            let expected =
-                Job { state: JobState::Scheduled, attempts: 0, not_before: Some(at), lease_until: None, ..taken };
+            let expected = Job {
+                state: JobState::Scheduled,
+                attempts: 0,
+                not_before: Some(at),
+                lease_until: None,
+                settled: Some(Settlement::Snooze),
+                ..taken
+            };
             assert_eq!(there, expected, "it keeps its turn");
             assert_eq!(subject.take_jobs(&["a"], 10).await, []);
             subject.clock.advance_millis(5_000);

@@ -299,6 +299,8 @@ macro_rules! each_behaviour {
             }
             jobs_settle {
                 a_job_that_is_done_is_over
+                a_job_tells_how_its_last_claim_was_settled
+                a_store_keeps_its_key
                 a_failed_job_waits_for_its_time
                 a_dead_job_keeps_its_newest_errors
                 a_snooze_and_a_give_back_use_no_attempt

@@ -4,12 +4,18 @@ use super::{Fault, Mutant};
 use async_trait::async_trait;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Page, Read, Released};
-use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
+use ensue_core::{
+    Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, StoreKey, Timestamp,
+};
 
 #[async_trait]
 impl Store for Mutant {
     fn engine(&self) -> &'static str {
         "mutant"
+    }
+
+    async fn store_key(&self) -> Result<StoreKey, StoreError> {
+        self.inner.store_key().await
     }
 
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {

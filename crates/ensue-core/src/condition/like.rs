@@ -7,6 +7,9 @@ use super::failure::Failure;
 use super::meter::Meter;
 use std::borrow::Cow;
 
+/// Steps to look at a byte of the text.
+const STEPS_PER_BYTE: usize = 2;
+
 /// Which letters count as the same?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
@@ -55,8 +58,8 @@ pub(super) fn like(text: &str, pattern: &str, case: Case, meter: &Meter) -> Resu
     let mut again: Option<(&[u8], &[u8])> = None;
     let mut steps = 0;
     let matched = loop {
-        steps += 1;
-        if steps == 1024 {
+        steps += STEPS_PER_BYTE;
+        if steps >= 1024 {
             meter.steps(steps)?;
             steps = 0;
         }
@@ -68,6 +71,7 @@ pub(super) fn like(text: &str, pattern: &str, case: Case, meter: &Meter) -> Resu
             Some(Wanted::Any) => {
                 pattern = &pattern[1..];
                 while let Some(Wanted::Any | Wanted::One) = wanted(pattern)? {
+                    steps += STEPS_PER_BYTE;
                     if pattern[0] == b'_' {
                         if text.is_empty() {
                             return Ok(false);

@@ -25,7 +25,7 @@ mod float;
 mod hashtext;
 pub mod json;
 mod like;
-mod meter;
+pub(crate) mod meter;
 pub mod numeric;
 mod numeric_math;
 mod params;
@@ -39,9 +39,9 @@ pub mod types;
 pub mod value;
 
 pub use failure::Failure;
-pub use meter::{STEPS_MAX, VALUE_BYTES_MAX};
+pub use meter::{BUILT_BYTES_MAX, QUICK_STEPS_MAX, STEPS_MAX, VALUE_BYTES_MAX};
 pub use part::Part;
-pub use row::{EventView, SubscriptionView};
+pub use row::{EventView, ParsedEvent, SubscriptionView};
 pub use source::{DEPTH_MAX, SOURCE_BYTES_MAX, TOKENS_MAX};
 pub use value::Value;
 
@@ -117,6 +117,7 @@ impl Expression {
     /// The text of its value, as a cast to text gives it; none is NULL.
     pub fn text(&self, event: &EventView<'_>, subscription: &SubscriptionView<'_>) -> Result<Option<String>, Failure> {
         let row = Row { event: Some(event), subscription: Some(subscription) };
-        Ok(Evaluator::new(row).value(&self.expr)?.text().map(|text| text.into_owned()))
+        let evaluator = Evaluator::new(row);
+        Ok(evaluator.value(&self.expr)?.text(&evaluator.meter)?.map(|text| text.into_owned()))
     }
 }

@@ -84,6 +84,18 @@ impl Numeric {
         }
     }
 
+    /// About how many digits it has, with those that its scale adds: a measure of what calculating with it costs.
+    pub(super) fn digits(&self) -> usize {
+        match self {
+            // These fit a machine's registers, unless their scale is beyond them.
+            Self::NaN | Self::Infinity | Self::MinusInfinity => 1,
+            Self::Small { scale: 0..=38, .. } => 1,
+            Self::Small { scale, .. } => usize::from(*scale) + 39,
+            // A digit carries more than 3.3 bits.
+            Self::Big(big) => (big.mantissa.bits() * 3 / 10) as usize + usize::from(big.scale),
+        }
+    }
+
     /// How many digits stand after the point; none for what is not finite.
     pub fn scale(&self) -> Option<u16> {
         match self {
@@ -166,6 +178,15 @@ impl Numeric {
             }
         })
     }
+}
+
+/// About how many digits the number that a text stands for has; at most a few thousand, beyond which it is refused.
+pub(super) fn digits_of_text(text: &str) -> usize {
+    let exponent = text.find(['e', 'E']).and_then(|at| parse_exponent(&text[at + 1..])).unwrap_or(0);
+    let exponent = usize::try_from(exponent.unsigned_abs()).unwrap_or(usize::MAX);
+    // Few digits are read into registers.
+    let digits = if text.len() + exponent <= 38 { 1 } else { text.len().saturating_add(exponent) };
+    digits.min(4 * DIGITS_MAX)
 }
 
 /// The digits after `e`. Beyond every bound is as good as any number beyond them.

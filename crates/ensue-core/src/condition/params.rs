@@ -1,12 +1,13 @@
-//! Can the params be what the condition takes them for?
+//! Check of params against a condition.
 //!
-//! A part that reads the params and nothing else has the same value for every event. One that fails fails always: whoever
-//! subscribes is told at once, instead of never getting anything. What is behind a CASE, or behind a part that decides an AND
+//! A part that reads the params and nothing else has the same value for every event. One that fails fails always, so it is refused
+//! with the subscription. All parts are evaluated within one budget. What is behind a CASE, or behind a part that decides an AND
 //! or an OR without it, may never be asked for, and is left alone.
 
 use super::eval::Evaluator;
 use super::expr::{Column, Expr};
 use super::failure::Failure;
+use super::meter::Meter;
 use super::row::{Row, SubscriptionView};
 use super::value::Value;
 use crate::error::Invalid;
@@ -21,7 +22,7 @@ pub(super) fn check<'e>(parts: impl IntoIterator<Item = &'e Expr>, params: &Json
         let whose = param_of(part).map_or_else(String::new, |param| format!("`{param}`: "));
         Invalid::new("params", format!("does not go with the condition: {whose}{failure}"))
     };
-    in_order(parts, false, row).map_err(failed)
+    in_order(parts, false, row, &Meter::new()).map_err(failed)
 }
 
 /// The parts of an AND, or of an OR, up to the one that decides it.
@@ -29,26 +30,27 @@ fn in_order<'e>(
     parts: impl IntoIterator<Item = &'e Expr>,
     decided_by: bool,
     row: Row<'_, '_, '_>,
+    meter: &Meter,
 ) -> Result<(), (&'e Expr, Failure)> {
     for part in parts {
         if reads_params_alone(part) {
-            match Evaluator::new(row).truth(part) {
+            match evaluate(part, row, meter) {
                 Ok(Some(truth)) if truth == decided_by => return Ok(()),
                 Ok(_) => {}
-                Err(failure) => return Err(least(part, failure, row)),
+                Err(failure) => return Err(least(part, failure, row, meter)),
             }
         } else {
-            look_into(part, row)?;
+            look_into(part, row, meter)?;
         }
     }
     Ok(())
 }
 
 /// Looks at what is evaluated for every event that comes to this part.
-fn look_into<'e>(part: &'e Expr, row: Row<'_, '_, '_>) -> Result<(), (&'e Expr, Failure)> {
+fn look_into<'e>(part: &'e Expr, row: Row<'_, '_, '_>, meter: &Meter) -> Result<(), (&'e Expr, Failure)> {
     match part {
-        Expr::And(parts) => return in_order(parts, false, row),
-        Expr::Or(parts) => return in_order(parts, true, row),
+        Expr::And(parts) => return in_order(parts, false, row, meter),
+        Expr::Or(parts) => return in_order(parts, true, row, meter),
         // Which of their parts are asked for, the event decides.
         Expr::Case { .. } | Expr::CaseOf { .. } | Expr::Coalesce(_) => return Ok(()),
         // The first that is found ends it; so does NULL.
@@ -59,26 +61,35 @@ fn look_into<'e>(part: &'e Expr, row: Row<'_, '_, '_>) -> Result<(), (&'e Expr, 
     part.for_each_part(&mut |part| parts.push(part));
     for part in parts {
         if reads_params_alone(part) {
-            Evaluator::new(row).value(part).map_err(|failure| least(part, failure, row))?;
+            evaluate(part, row, meter).map_err(|failure| least(part, failure, row, meter))?;
         } else {
-            look_into(part, row)?;
+            look_into(part, row, meter)?;
         }
     }
     Ok(())
 }
 
+/// Evaluates a part with the steps that are left; the value counts only if it is a boolean.
+fn evaluate(part: &Expr, row: Row<'_, '_, '_>, meter: &Meter) -> Result<Option<bool>, Failure> {
+    let evaluator = Evaluator::within(row, meter.left());
+    let truth = evaluator.truth(part);
+    meter.pay(&evaluator.meter);
+    truth
+}
+
 /// The innermost part that fails, so that the right param is named.
-fn least<'e>(part: &'e Expr, failure: Failure, row: Row<'_, '_, '_>) -> (&'e Expr, Failure) {
+fn least<'e>(part: &'e Expr, failure: Failure, row: Row<'_, '_, '_>, meter: &Meter) -> (&'e Expr, Failure) {
     let mut inner = None;
     part.for_each_part(&mut |part| {
         if inner.is_none()
-            && let Err(failure) = Evaluator::new(row).value(part)
+            && !meter.is_exhausted()
+            && let Err(failure) = evaluate(part, row, meter)
         {
             inner = Some((part, failure));
         }
     });
     match inner {
-        Some((part, failure)) => least(part, failure, row),
+        Some((part, failure)) => least(part, failure, row, meter),
         None => (part, failure),
     }
 }

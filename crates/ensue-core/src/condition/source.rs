@@ -35,7 +35,8 @@ pub(super) fn refused_part(part: impl Display, reason: impl Display) -> Invalid 
 /// The beginning of a part, on one line.
 fn shown(part: impl Display) -> String {
     let text = part.to_string();
-    let mut shown: String = text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut shown: String =
+        text.chars().take(SHOWN_CHARS_MAX).map(|c| if crate::text::is_unprintable(c) { ' ' } else { c }).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

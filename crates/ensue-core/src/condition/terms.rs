@@ -230,17 +230,17 @@ impl Terms {
 
     /// Do the parts that gave the keys hold?
     pub(crate) fn keyed_hold(&self, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
-        hold(&self.keyed, row)
+        if self.keyed.is_empty() { Ok(true) } else { hold(&self.keyed, row) }
     }
 
     /// Do the parts about the event alone hold?
     pub(crate) fn of_event_hold(&self, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
-        hold(&self.of_event, row)
+        if self.of_event.is_empty() { Ok(true) } else { hold(&self.of_event, row) }
     }
 
     /// Do the other parts hold?
     pub(crate) fn others_hold(&self, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
-        hold(&self.others, row)
+        if self.others.is_empty() { Ok(true) } else { hold(&self.others, row) }
     }
 }
 

@@ -1,6 +1,8 @@
-//! What does a part of a condition evaluate to?
+//! Values of expressions.
 
-use super::json::{self, Node};
+use super::failure::Failure;
+use super::json::{self, Jsonb};
+use super::meter::Meter;
 use super::numeric::Numeric;
 use super::part::Part;
 use super::{float, time};
@@ -25,7 +27,7 @@ pub enum Value<'a> {
     /// `text`
     Text(Cow<'a, str>),
     /// `jsonb`
-    Json(Part<'a, Node<'a>>),
+    Json(Jsonb<'a>),
     /// `timestamptz`, in microseconds since 1970
     Time(i64),
     /// `uuid`
@@ -50,7 +52,7 @@ impl Value<'_> {
             Self::Numeric(number) => Value::Numeric(number.clone()),
             Self::Float8(number) => Value::Float8(*number),
             Self::Text(text) => Value::Text(Cow::Borrowed(text)),
-            Self::Json(nodes) => Value::Json(Part::Borrowed(nodes)),
+            Self::Json(json) => Value::Json(Jsonb::Borrowed(json.tree())),
             Self::Time(micros) => Value::Time(*micros),
             Self::Uuid(uuid) => Value::Uuid(*uuid),
             Self::Array(elements) => Value::Array(Part::Borrowed(elements)),
@@ -67,9 +69,7 @@ impl Value<'_> {
             Self::Numeric(number) => Value::Numeric(number),
             Self::Float8(number) => Value::Float8(number),
             Self::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
-            Self::Json(nodes) => {
-                Value::Json(Part::Built(nodes.iter().map(|node| node.borrowed().into_owned()).collect()))
-            }
+            Self::Json(json) => Value::Json(json.into_owned()),
             Self::Time(micros) => Value::Time(micros),
             Self::Uuid(uuid) => Value::Uuid(uuid),
             Self::Array(elements) => {
@@ -79,43 +79,43 @@ impl Value<'_> {
     }
 
     /// The text of the value as a cast to text gives it; none for NULL.
-    pub fn text(&self) -> Option<Cow<'_, str>> {
-        Some(match self {
-            Self::Null => return None,
+    pub(super) fn text(&self, meter: &Meter) -> Result<Option<Cow<'_, str>>, Failure> {
+        Ok(Some(match self {
+            Self::Null => return Ok(None),
             Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
             Self::Int4(number) => Cow::Owned(number.to_string()),
             Self::Int8(number) => Cow::Owned(number.to_string()),
-            Self::Numeric(number) => Cow::Owned(number.to_string()),
-            Self::Float8(number) => Cow::Owned(float::show(*number)),
+            Self::Numeric(number) => {
+                meter.digits(number.digits())?;
+                Cow::Owned(number.to_string())
+            }
+            Self::Float8(number) => {
+                meter.float()?;
+                Cow::Owned(float::show(*number))
+            }
             Self::Text(text) => Cow::Borrowed(text),
-            Self::Json(nodes) => Cow::Owned(json::print(nodes)),
+            Self::Json(json) => Cow::Owned(json::print(json.tree(), meter)?),
             Self::Time(micros) => Cow::Owned(time::show(*micros)),
             Self::Uuid(uuid) => Cow::Owned(uuid.to_string()),
-            Self::Array(elements) => Cow::Owned(array_text(elements)),
-        })
+            Self::Array(elements) => Cow::Owned(array_text(elements, meter)?),
+        }))
     }
 
-    /// About how many bytes its text has.
-    pub(super) fn weight(&self) -> usize {
+    /// Memory that the value takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Null | Self::Bool(_) | Self::Int4(_) | Self::Int8(_) | Self::Float8(_) => 8,
-            Self::Numeric(_) | Self::Time(_) | Self::Uuid(_) => 32,
+            Self::Null | Self::Bool(_) | Self::Int4(_) | Self::Int8(_) | Self::Float8(_) => 0,
+            Self::Time(_) | Self::Uuid(_) => 0,
+            Self::Numeric(number) => number.digits() / 2,
             Self::Text(text) => text.len(),
-            Self::Json(nodes) => nodes.iter().map(node_weight).sum(),
-            Self::Array(elements) => elements.iter().map(Value::weight).sum(),
+            Self::Json(json) => json.tree().bytes(),
+            Self::Array(elements) => elements.iter().map(|element| size_of::<Value<'_>>() + element.bytes()).sum(),
         }
     }
 }
 
-fn node_weight(node: &Node<'_>) -> usize {
-    match node {
-        Node::Null | Node::Bool(_) | Node::Array { .. } | Node::Object { .. } => 8,
-        Node::Number(text) | Node::Text(text) => text.len() + 4,
-    }
-}
-
 /// `{a,"b c",NULL}`
-fn array_text(elements: &[Value<'_>]) -> String {
+fn array_text(elements: &[Value<'_>], meter: &Meter) -> Result<String, Failure> {
     let mut text = String::from("{");
     for (index, element) in elements.iter().enumerate() {
         if index > 0 {
@@ -124,11 +124,17 @@ fn array_text(elements: &[Value<'_>]) -> String {
         match element {
             Value::Null => text.push_str("NULL"),
             Value::Bool(value) => text.push(if *value { 't' } else { 'f' }),
-            other => put_element(&other.text().unwrap_or_default(), &mut text),
+            other => {
+                let element = other.text(meter)?.unwrap_or_default();
+                // Every character may take an escape.
+                meter.append(text.len(), 2 * element.len() + 16)?;
+                meter.steps(4 * element.len())?;
+                put_element(&element, &mut text);
+            }
         }
     }
     text.push('}');
-    text
+    Ok(text)
 }
 
 fn put_element(element: &str, to: &mut String) {

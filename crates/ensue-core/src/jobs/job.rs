@@ -1,6 +1,6 @@
 //! What is a job?
 
-use super::lifecycle::{Glance, JobState};
+use super::lifecycle::{ClaimUse, Glance, JobState, Settlement, use_claim};
 use crate::error::Invalid;
 use crate::event::{Event, Seq};
 use crate::handling::OnExhausted;
@@ -10,6 +10,7 @@ use crate::json::Json;
 use crate::key::{GroupName, ObjectKey, Topic};
 use crate::positions::Fence;
 use crate::positions::delivery::Level;
+use crate::text::check_text;
 use jiff::Timestamp;
 use std::fmt;
 use uuid::Uuid;
@@ -169,20 +170,6 @@ impl NewJob {
     }
 }
 
-/// Refuses a text that is empty, too long or has control characters.
-pub fn check_text(field: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
-    if text.is_empty() {
-        return Err(Invalid::new(field, "is empty; leave the field out instead"));
-    }
-    if text.len() > bytes_max {
-        return Err(Invalid::new(field, format!("has {} bytes; at most {bytes_max} are allowed", text.len())));
-    }
-    match text.chars().find(|c| c.is_control()) {
-        Some(c) => Err(Invalid::new(field, format!("may not contain the control character {c:?}; leave it out"))),
-        None => Ok(()),
-    }
-}
-
 /// What went wrong in one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JobError {
@@ -266,9 +253,16 @@ pub struct Job {
     pub redriven: bool,
     /// What its handler made of it.
     pub result: Option<Json>,
+    /// How the worker of the last claim settled it; none while it runs, or if no worker did.
+    pub settled: Option<Settlement>,
 }
 
 impl Job {
+    /// What follows from a settlement under the claim with this fence.
+    pub fn use_claim(&self, fence: Fence, settlement: Settlement) -> ClaimUse {
+        use_claim(self.state, self.fence, self.settled, fence, settlement)
+    }
+
     /// What a notification looks at.
     pub fn glance(&self) -> Glance {
         Glance { state: self.state, not_before: self.not_before, lease_until: self.lease_until }

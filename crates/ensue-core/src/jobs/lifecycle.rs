@@ -4,6 +4,7 @@
 //! one table; [`diagram`] draws it, and `docs/jobs.md` shows what it draws.
 
 use crate::handling::{Next, OnExhausted};
+use crate::positions::Fence;
 use jiff::Timestamp;
 use std::fmt::Write;
 
@@ -231,7 +232,84 @@ pub enum JobEnd {
     },
 }
 
+/// The verb with which a worker settled its claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Settlement {
+    /// The job is done.
+    Complete,
+    /// The attempt failed.
+    Fail,
+    /// The job is to run again later.
+    Snooze,
+}
+
+impl Settlement {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Complete, Self::Fail, Self::Snooze];
+
+    /// Its word in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Fail => "fail",
+            Self::Snooze => "snooze",
+        }
+    }
+
+    /// The settlement of a job in this state, of which an engine keeps this word. Engines need not keep a word for
+    /// success, which the state tells, nor clear the word of an earlier attempt when the job is claimed again.
+    pub fn stored(state: JobState, word: Option<&str>) -> Option<Self> {
+        match state {
+            JobState::Succeeded => Some(Self::Complete),
+            JobState::Running => None,
+            JobState::Scheduled
+            | JobState::Available
+            | JobState::Parked
+            | JobState::Retrying
+            | JobState::Dead
+            | JobState::Cancelled => Self::ALL.into_iter().find(|settlement| Some(settlement.as_str()) == word),
+        }
+    }
+}
+
+/// What follows from a settlement under a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimUse {
+    /// The claim holds: the settlement is written.
+    Settle,
+    /// The same claim was settled in the same way before: the answer is the job, and nothing is written.
+    Repeat,
+    /// The claim is stale, or was settled in another way: nothing is written.
+    Lost,
+}
+
+/// Decides about a settlement under the claim with this fence, for a job in this state whose last claim has
+/// `job_fence` and was settled so.
+pub fn use_claim(
+    state: JobState,
+    job_fence: Fence,
+    settled: Option<Settlement>,
+    fence: Fence,
+    settlement: Settlement,
+) -> ClaimUse {
+    match (fence == job_fence, state == JobState::Running) {
+        (true, true) => ClaimUse::Settle,
+        (true, false) if settled == Some(settlement) => ClaimUse::Repeat,
+        (true | false, _) => ClaimUse::Lost,
+    }
+}
+
 impl JobEnd {
+    /// The verb of its worker; none if no worker ended the attempt under its claim, or a handler called the job off.
+    pub fn settlement(&self) -> Option<Settlement> {
+        match self {
+            Self::Succeeded => Some(Settlement::Complete),
+            Self::Retry { .. } | Self::Dead { .. } => Some(Settlement::Fail),
+            Self::Snoozed { .. } => Some(Settlement::Snooze),
+            Self::CalledOff { .. } | Self::GivenBack | Self::Lapsed { .. } => None,
+        }
+    }
+
     /// The input that it is. One whose cancellation was asked for is over however it ended, unless it is done.
     pub fn input(&self, cancel_asked: bool) -> Input {
         match self {
@@ -488,6 +566,31 @@ mod tests {
             assert_eq!(expired(1, 3, "w", NOW).may_end(until, NOW), may, "{until:?}");
             assert!(JobEnd::Succeeded.may_end(until, NOW) && JobEnd::GivenBack.may_end(until, NOW));
         }
+    }
+
+    #[test]
+    fn settlement_can_be_repeated_under_the_same_claim_and_no_other() {
+        for state in JobState::ALL {
+            for settled in [None, Some(Settlement::Complete), Some(Settlement::Fail), Some(Settlement::Snooze)] {
+                for settlement in Settlement::ALL {
+                    let used = |fence| use_claim(state, 7, settled, fence, settlement);
+                    assert_eq!((used(6), used(8)), (ClaimUse::Lost, ClaimUse::Lost));
+                    let expected = match state {
+                        Running => ClaimUse::Settle,
+                        _ if settled == Some(settlement) => ClaimUse::Repeat,
+                        _ => ClaimUse::Lost,
+                    };
+                    assert_eq!(used(7), expected, "{state:?} {settled:?} {settlement:?}");
+                }
+            }
+        }
+        // Words of an earlier attempt mean nothing while the job runs, or once it has succeeded.
+        for word in [None, Some("fail"), Some("snooze")] {
+            assert_eq!(Settlement::stored(Running, word), None);
+            assert_eq!(Settlement::stored(Succeeded, word), Some(Settlement::Complete));
+        }
+        assert_eq!(Settlement::stored(Available, Some("fail")), Some(Settlement::Fail));
+        assert_eq!(expired(1, 3, "w", NOW).settlement(), None, "a rescue is no worker's settlement");
     }
 
     /// H19: who was too early or came second uses up nothing.

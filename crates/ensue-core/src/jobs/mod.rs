@@ -23,7 +23,7 @@ pub mod progress;
 mod seen;
 
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};
-pub use lifecycle::{Input, JobEnd, JobState};
+pub use lifecycle::{ClaimUse, Input, JobEnd, JobState, Settlement};
 pub use progress::Progress;
 pub use seen::seen;
 

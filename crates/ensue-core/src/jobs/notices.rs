@@ -182,6 +182,7 @@ mod tests {
             }),
             cancel_asked: false,
             redriven: false,
+            settled: None,
             result: None,
         }
     }

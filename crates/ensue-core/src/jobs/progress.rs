@@ -36,7 +36,7 @@ impl Progress {
             }
         }
         match &self.unit {
-            Some(unit) => super::job::check_text("unit", unit, UNIT_BYTES_MAX),
+            Some(unit) => crate::text::check_text("unit", unit, UNIT_BYTES_MAX),
             None => Ok(()),
         }
     }

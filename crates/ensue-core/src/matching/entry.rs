@@ -1,10 +1,11 @@
 //! Who of one entry wants the event?
 
-use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_node};
+use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_as_scalar, put_scalar};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
-use crate::condition::json::{Node, field, of_plain, pairs};
+use crate::condition::json::{Node, Tree};
+use crate::condition::meter::Meter;
 use crate::condition::row::Row;
 use crate::condition::terms::Key;
 use crate::condition::{EventView, Failure, SubscriptionView, Value};
@@ -22,7 +23,7 @@ pub(super) type Slot = u32;
 type Way = Box<[Box<str>]>;
 
 /// Subscriptions with one topic filter and one condition.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) want: Want,
     /// The form of its keys on the event's side, which other entries may share; none if its shapes differ in it.
@@ -32,7 +33,7 @@ pub(super) struct Entry {
 }
 
 /// Subscriptions whose params say something about the same places of the event.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Shape {
     /// For each key of the kind `Leaves`, the places.
     ways: Vec<Vec<Way>>,
@@ -42,14 +43,14 @@ struct Shape {
 }
 
 /// One under a hash, with its key if that is exact.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Candidate {
     slot: Slot,
     key: KeptKey,
 }
 
 /// Those under one hash: almost always one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Bucket {
     One(Candidate),
     Many(Vec<Candidate>),
@@ -100,6 +101,11 @@ fn value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
     Evaluator::new(row).value(expr).unwrap_or(Value::Null)
 }
 
+/// The value of a part of a key, all of whose bytes go into the key.
+fn key_value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
+    Evaluator::new(row).key(expr).unwrap_or(Value::Null)
+}
+
 impl Entry {
     pub(super) fn new(want: Want, form: Option<usize>) -> Self {
         Self { want, form, shapes: Vec::new(), count: 0 }
@@ -127,22 +133,22 @@ impl Entry {
         let mut all_ways = Vec::new();
         for key in &terms.keys {
             match key {
-                Key::Equal { event: _, subscription } => match value(subscription, row) {
+                Key::Equal { event: _, subscription } => match key_value(subscription, row) {
                     Value::Null => return None,
                     value => put(&mut bytes, &value),
                 },
                 Key::Member { event: _, whole, name } => match value(whole, row) {
-                    Value::Json(whole) => match field(&whole, name) {
-                        Some([scalar]) if scalar.is_scalar() => put_node(&mut bytes, scalar),
-                        Some(_) | None => return None,
+                    Value::Json(whole) => match whole.tree().field(name, &Meter::new()) {
+                        Ok(Some(scalar)) if scalar.head().is_scalar() => put_scalar(&mut bytes, scalar),
+                        Ok(_) | Err(_) => return None,
                     },
                     _ => return None,
                 },
                 Key::Leaves { event: _, part } => match value(part, row) {
                     Value::Json(part) => {
                         let mut leaves = Vec::new();
-                        exact &= collect(&part, &mut Vec::new(), &mut leaves);
-                        leaves.iter().for_each(|(_, leaf)| put_node(&mut bytes, leaf));
+                        exact &= collect(part.tree(), &mut Vec::new(), &mut leaves);
+                        leaves.iter().for_each(|(_, leaf)| put_scalar(&mut bytes, *leaf));
                         all_ways.push(leaves.into_iter().map(|(way, _)| way).collect());
                     }
                     _ => return None,
@@ -190,19 +196,19 @@ impl Entry {
     /// Writes the key under which those of a shape stand who may want the event; none if nobody does.
     fn key(&self, shape: &Shape, event: &EventView<'_>, bytes: &mut KeyBytes) -> Option<()> {
         let row = Row { event: Some(event), subscription: None };
-        let mut ways = shape.ways.iter();
+        let (mut ways, meter) = (shape.ways.iter(), Meter::new());
         for key in &self.want.condition.terms().keys {
             match key {
-                Key::Equal { event, subscription: _ } => match value(event, row) {
+                Key::Equal { event, subscription: _ } => match key_value(event, row) {
                     Value::Null => return None,
                     value => put(bytes, &value),
                 },
-                Key::Member { event, whole: _, name: _ } => put_node(bytes, &of_plain(&value(event, row))),
+                Key::Member { event, whole: _, name: _ } => put_as_scalar(bytes, &key_value(event, row)),
                 Key::Leaves { event, part: _ } => {
                     let Value::Json(whole) = value(event, row) else { return None };
                     for way in ways.next()? {
-                        match way.iter().try_fold(&*whole, |nodes, key| field(nodes, key))? {
-                            [scalar] if scalar.is_scalar() => put_node(bytes, scalar),
+                        match way.iter().try_fold(whole.tree(), |part, key| part.field(key, &meter).ok()?)? {
+                            scalar if scalar.head().is_scalar() => put_scalar(bytes, scalar),
                             _ => return None,
                         }
                     }
@@ -262,16 +268,17 @@ impl Entry {
 }
 
 /// The scalars of a value that are reached through objects alone, with the way to each. Says whether that is all there is.
-fn collect<'n>(nodes: &'n [Node<'n>], way: &mut Vec<Box<str>>, leaves: &mut Vec<(Way, &'n Node<'n>)>) -> bool {
-    let mut all = matches!(nodes[0], Node::Object { pairs: 1.., .. });
-    for (key, value) in pairs(nodes) {
+fn collect<'n>(value: Tree<'n>, way: &mut Vec<Box<str>>, leaves: &mut Vec<(Way, Tree<'n>)>) -> bool {
+    let mut all = matches!(value.head(), Node::Object { pairs: 1.., .. });
+    for (key, part) in value.pairs() {
         if leaves.len() == LEAVES_MAX {
             return false;
         }
         way.push(key.into());
-        match &value[0] {
-            scalar if scalar.is_scalar() => leaves.push((way.clone().into(), scalar)),
-            _ => all &= collect(value, way, leaves),
+        if part.head().is_scalar() {
+            leaves.push((way.clone().into(), part));
+        } else {
+            all &= collect(part, way, leaves);
         }
         way.pop();
     }

@@ -4,7 +4,8 @@
 //! that differ have different ones. Bytes that differ may share a number, as with every hash, so they are compared.
 
 use crate::condition::Value;
-use crate::condition::json::{Node, number_text, plain_number};
+use crate::condition::json::{Node, Tree, number_text, of_value, plain_number};
+use crate::condition::meter::Meter;
 use std::hash::{BuildHasher, Hasher};
 
 /// A map from numbers that are hashes already.
@@ -124,7 +125,7 @@ impl EventKeys {
 }
 
 /// The bytes of a key, kept: short ones without a place of their own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Key {
     Short { length: u8, bytes: [u8; SHORT_MAX] },
     Long(Box<[u8]>),
@@ -167,7 +168,10 @@ pub(super) fn put(to: &mut KeyBytes, value: &Value<'_>) {
             to.push(3, &if number.is_nan() { u64::MAX } else { number.to_bits() }.to_le_bytes());
         }
         Value::Text(text) => put_text(to, 4, text),
-        Value::Json(nodes) => nodes.iter().for_each(|node| put_node(to, node)),
+        Value::Json(json) => {
+            let tree = json.tree();
+            tree.nodes().iter().for_each(|node| put_node(to, tree, *node));
+        }
         Value::Time(micros) => to.push(5, &micros.to_le_bytes()),
         Value::Uuid(uuid) => to.push(6, uuid.as_bytes()),
         Value::Array(elements) => {
@@ -177,15 +181,37 @@ pub(super) fn put(to: &mut KeyBytes, value: &Value<'_>) {
     }
 }
 
-/// Adds a scalar of jsonb, or the head of an array or an object.
-pub(super) fn put_node(to: &mut KeyBytes, node: &Node<'_>) {
+/// Adds a node of a jsonb value: a scalar, or the head of an array or an object.
+fn put_node(to: &mut KeyBytes, tree: Tree<'_>, node: Node) {
     match node {
         Node::Null => to.push(10, &[]),
-        Node::Bool(value) => to.push(11, &[u8::from(*value)]),
-        Node::Number(number) => put_number(to, &number_text(number)),
-        Node::Text(text) => put_text(to, 12, text),
+        Node::Bool(value) => to.push(11, &[u8::from(value)]),
+        Node::Number(span) => put_number(to, &number_text(tree.text(span))),
+        Node::Text(span) => put_text(to, 12, tree.text(span)),
         Node::Array { items, .. } => to.push(13, &items.to_le_bytes()),
         Node::Object { pairs, .. } => to.push(14, &pairs.to_le_bytes()),
+    }
+}
+
+/// Adds a jsonb value that is a scalar.
+pub(super) fn put_scalar(to: &mut KeyBytes, scalar: Tree<'_>) {
+    put_node(to, scalar, scalar.head());
+}
+
+/// Adds a value that is neither jsonb nor array, as the scalar that it is inside a jsonb object; those two count as null.
+pub(super) fn put_as_scalar(to: &mut KeyBytes, value: &Value<'_>) {
+    match value {
+        Value::Null | Value::Json(_) | Value::Array(_) => to.push(10, &[]),
+        Value::Bool(value) => to.push(11, &[u8::from(*value)]),
+        Value::Text(text) => put_text(to, 12, text),
+        Value::Numeric(number) if number.scale().is_some() => put_number(to, &number.to_string()),
+        other => {
+            let meter = Meter::new();
+            match of_value(other, &meter) {
+                Ok(json) => put_scalar(to, json.tree()),
+                Err(_) => to.push(10, &[]),
+            }
+        }
     }
 }
 
@@ -210,7 +236,7 @@ mod tests {
 
     fn node(text: &str) -> Vec<u8> {
         let mut bytes = KeyBytes::default();
-        put_node(&mut bytes, &Node::Number(text.into()));
+        put_number(&mut bytes, &number_text(text));
         bytes.0
     }
 

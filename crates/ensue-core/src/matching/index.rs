@@ -18,7 +18,7 @@ use uuid::Uuid;
 type EntrySlot = usize;
 
 /// Everybody who wants events.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Index {
     /// What hashes are made with, so that nobody can choose params that fall together.
     keys: RandomState,
@@ -34,14 +34,14 @@ pub struct Index {
     always: Vec<EntrySlot>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Stored {
     subscription: Subscription,
     entry: EntrySlot,
 }
 
 /// Entries by the values that their conditions want something of the event to have.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct AnchorTable {
     /// The expression as text: two with the same text are the same.
     name: String,
@@ -89,6 +89,11 @@ impl Index {
         }
         self.by_id.insert(subscription.id, slot);
         self.stored[slot as usize] = Some(Stored { subscription, entry });
+    }
+
+    /// A subscription by its id.
+    pub fn get(&self, id: Uuid) -> Option<&Subscription> {
+        self.by_id.get(&id).and_then(|slot| self.subscription_at(*slot))
     }
 
     /// Takes a subscription out; none if it is not there.
@@ -203,8 +208,7 @@ impl Index {
         found.failed.clear();
         found.keys.next_event();
         if let Some(to) = event.event().to {
-            let receiver = self.by_id.get(&to).and_then(|slot| self.subscription_at(*slot));
-            found.matched.extend(receiver);
+            found.matched.extend(self.get(to));
             return;
         }
         for at in &self.always {
@@ -213,7 +217,7 @@ impl Index {
         for table in &self.anchors {
             let row = Row { event: Some(event), subscription: None };
             let write = |bytes: &mut KeyBytes| {
-                put(bytes, &Evaluator::new(row).value(&table.event).ok()?);
+                put(bytes, &Evaluator::new(row).key(&table.event).ok()?);
                 Some(())
             };
             let Some((_, hash)) = found.keys.once(&self.keys, write) else { continue };

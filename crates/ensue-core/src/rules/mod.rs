@@ -11,8 +11,9 @@ pub use scope::{RuleKind, Scope};
 pub use set::RuleSet;
 
 use crate::error::{Invalid, StoreError};
-use crate::jobs::job::check_text;
+use crate::key::OBJECT_BYTES_MAX;
 use crate::positions::Member;
+use crate::text::check_text;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -42,6 +43,9 @@ pub struct NewRule {
 impl NewRule {
     /// Refuses what cannot be meant at this time.
     pub fn check(&self, now: Timestamp) -> Result<(), Invalid> {
+        if let Scope::Object(object) = &self.scope {
+            check_text("scope", object.as_str(), OBJECT_BYTES_MAX)?;
+        }
         if let Some(reason) = &self.reason {
             check_text("reason", reason, REASON_BYTES_MAX)?;
         }

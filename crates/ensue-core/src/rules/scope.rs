@@ -1,7 +1,7 @@
 //! What does a rule hold?
 
 use crate::error::Invalid;
-use crate::key::{GroupName, ObjectKey, is_under};
+use crate::key::{GroupName, OBJECT_BYTES_MAX, ObjectKey, is_under};
 use std::fmt;
 
 /// Whose rule it is.
@@ -40,12 +40,13 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// From its text: `handler:KEY`, `object:KEY` or `schedule:NAME`.
+    /// From its text: `handler:KEY`, `object:KEY` or `schedule:NAME`. The object may be one that is stored already:
+    /// [`NewRule::check`](super::NewRule::check) refuses characters that new objects must not have.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let Some((word, key)) = text.split_once(':') else { return Err(unknown(text)) };
         match word {
             "handler" => Ok(Self::Handler(GroupName::parse("scope", key)?)),
-            "object" => match ObjectKey::parse(key) {
+            "object" => match ObjectKey::parse_filter(key) {
                 Ok(object) => Ok(Self::Object(object)),
                 Err(invalid) => Err(Invalid::new("scope", invalid.reason)),
             },
@@ -71,7 +72,8 @@ impl Scope {
 
     /// The scope as the object of an event: rules on one scope are in order.
     pub fn as_object(&self) -> Option<ObjectKey> {
-        ObjectKey::parse(&format!("rule:{self}")).ok()
+        let object = format!("rule:{self}");
+        (object.len() <= OBJECT_BYTES_MAX).then(|| ObjectKey::stored(&object))
     }
 }
 

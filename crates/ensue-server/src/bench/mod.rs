@@ -16,6 +16,7 @@
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
 //! | What do many streams cost a server? | `streams.rs` |
+//! | What do hostile conditions cost the others? | `hostile.rs` |
 //! | How late are schedules that are all due at once? | `schedules.rs` |
 //! | What can be said to more than one of them? | `args.rs` |
 //! | Which events are measured with, and who publishes them? | `sample.rs`, `callers.rs` |
@@ -32,6 +33,7 @@ mod callers;
 mod client;
 mod database;
 mod flow;
+mod hostile;
 mod http;
 mod jobs;
 mod jobs_postgres;
@@ -74,6 +76,8 @@ pub enum BenchCommand {
     Read(read::ReadArgs),
     /// Thousands of SSE clients on one server
     Streams(streams::StreamsArgs),
+    /// Others' latency while hostile clients send costly conditions
+    Hostile(hostile::HostileArgs),
     /// Ten thousand schedules that are due at once
     Schedules(schedules::SchedulesArgs),
     /// The handler that does nothing, in a process of its own
@@ -99,6 +103,7 @@ async fn carry_out(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
         BenchCommand::Streams(args) => streams::run(args).await?,
+        BenchCommand::Hostile(args) => hostile::run(args).await?,
         BenchCommand::Schedules(args) => schedules::run(args).await?,
         BenchCommand::Noop => http::serve_noop().await?,
     }

@@ -18,6 +18,11 @@ impl Served {
     /// Starts this same program with these arguments in a folder, and waits until it tells its address.
     pub async fn start(arguments: &[&str], folder: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
+        Self::start_program(&program, arguments, folder).await
+    }
+
+    /// Starts another version of this program.
+    pub async fn start_program(program: &Path, arguments: &[&str], folder: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments)
             .current_dir(folder)

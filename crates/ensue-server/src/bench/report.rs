@@ -110,7 +110,7 @@ impl Report {
             ]
         });
         output::line(&self.about)?;
-        output::line(output::table(["measured", "median", "of raw", "target", "reached"], rows))
+        output::block(output::table(["measured", "median", "of raw", "target", "reached"], rows))
     }
 }
 

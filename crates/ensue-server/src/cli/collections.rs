@@ -3,6 +3,7 @@
 //! At most one task of each is live, whoever sends it. How often it is attempted and with which priority a server knows; a command that
 //! opens the store itself knows that from the config file of the server.
 
+use super::output;
 use crate::config::file::ConfigFile;
 use crate::config::sources;
 use crate::executors::Guard;
@@ -31,11 +32,11 @@ pub async fn know(bus: &Ensue, config: Option<&Path>, handler: &GroupName) -> an
                 Some(file) => format!("{} does not have it", file.display()),
                 None => "there is no config file here".into(),
             };
-            eprintln!(
+            output::note(format_args!(
                 "warning: `{handler}` is how the tasks of a collection `{}` are called, and {why}: the task has the priority and the \
                  attempts of others. Name the server's file with --config, or send the job through the server",
                 wanted.dotted()
-            );
+            ));
             Ok(())
         }
     }

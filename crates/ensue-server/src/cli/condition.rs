@@ -26,7 +26,7 @@ impl WantedArgs {
     pub fn check(&self) -> anyhow::Result<Wanted> {
         let filter = Filter {
             topic: self.topic.as_deref().map(Topic::parse_filter).transpose()?,
-            object: self.object.as_deref().map(ObjectKey::parse).transpose()?,
+            object: self.object.as_deref().map(ObjectKey::parse_filter).transpose()?,
         };
         let Some(condition) = &self.condition else { return Ok(Wanted { filter, condition: None }) };
         let params = match &self.params {

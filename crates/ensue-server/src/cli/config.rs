@@ -1,7 +1,7 @@
 //! What would a server do here, and would it start?
 
 use super::Outcome;
-use super::output::{self, OutputArgs};
+use super::output::{self, Block, OutputArgs};
 use super::settings::SettingsArgs;
 use crate::config::file::DEFAULT_FILE;
 use crate::config::tokens::VARIABLE;
@@ -67,7 +67,7 @@ pub async fn run(command: ConfigCommand) -> anyhow::Result<Outcome> {
     let ConfigCommand::Check(args) = command;
     match (checked(args.file, args.settings).await, args.output.json) {
         (Ok(settings), true) => output::json(&merged(&settings))?,
-        (Ok(settings), false) => output::line(table(&settings))?,
+        (Ok(settings), false) => output::block(table(&settings))?,
         (Err(problem), true) => {
             output::json(&json!({ "ok": false, "problem": format!("{problem:#}") }))?;
             return Ok(Outcome::ProblemsFound);
@@ -172,7 +172,7 @@ fn scheduled_in_words(schedule: &Schedule, now: Timestamp) -> String {
     format!("{}: {}, {next}: {follows}", schedule.name, schedule.timing.in_words())
 }
 
-fn table(settings: &Settings) -> String {
+fn table(settings: &Settings) -> Block {
     let file = settings.file.as_ref().map(|file| file.display().to_string());
     let by = |source: Source, flag: &str, variable: &str| match source {
         Source::Flag => flag.to_string(),
@@ -232,5 +232,5 @@ fn table(settings: &Settings) -> String {
     let rows = rows.into_iter().chain(holds).chain(runs).chain(tasks).chain(fires);
     lines.extend(rows.map(|(name, value, by)| format!("  {name:6}  {value}  ({by})")));
     lines.extend(settings.warnings().into_iter().map(|warning| format!("  warning: {warning}")));
-    lines.join("\n")
+    Block::lines(lines)
 }

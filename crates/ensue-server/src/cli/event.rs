@@ -40,7 +40,7 @@ Examples:
   ensue event show 01890a5d-ac96-774b-bcce-b302099a8057
   ensue event show 12 --json | jq .payload                   # the JSON of GET /v1/events/12
 
-Exit code 0: here it is; 1: there is no such event (any more), or it could not be asked for.")]
+Exit code 3: the event does not exist (any more).")]
 pub struct ShowArgs {
     /// Its seq or its id
     #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
@@ -58,7 +58,7 @@ Example:
   id=$(ensue publish order.remind --not-before 1h --json | jq -r .id)
   ensue event cancel $id
 
-Exit code 0: it will not enter the log; 1: it is there already, or is not known.")]
+Exit code 3: the event does not exist; 4: it is in the log already.")]
 pub struct CancelArgs {
     /// The id that publish answered
     #[arg(value_name = "ID", value_parser = event_id)]
@@ -89,7 +89,7 @@ async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
     match (&found, args.output.json) {
         (Found::Logged(event), true) => output::json(&EventShape::from(event))?,
         (Found::Pending(pending), true) => output::json(&EventShape::from(pending))?,
-        (Found::Logged(event), false) => output::line(output::fields(&[
+        (Found::Logged(event), false) => output::block(output::fields(&[
             ("seq", event.seq.to_string()),
             ("prev", output::place(event.prev)),
             ("id", event.id.to_string()),
@@ -101,7 +101,7 @@ async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
             ("recorded_at", event.recorded_at.to_string()),
             ("state", "logged".into()),
         ]))?,
-        (Found::Pending(pending), false) => output::line(output::fields(&[
+        (Found::Pending(pending), false) => output::block(output::fields(&[
             ("id", pending.id.to_string()),
             ("topic", pending.topic.to_string()),
             ("object", pending.object.as_ref().map_or("-".into(), ToString::to_string)),

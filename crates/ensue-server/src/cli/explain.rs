@@ -6,10 +6,10 @@ use super::job::job_id;
 use super::output::{self, OutputArgs, as_json, list, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::explain::{ExplainedShape, not_yet};
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::Args;
 use ensue::jobs::JobId;
-use ensue::{Ensue, Found, GroupName, ObjectKey};
+use ensue::{Ensue, Error, Found, GroupName, ObjectKey};
 use serde_json::Value;
 
 /// `ensue explain`
@@ -54,7 +54,7 @@ fn what(text: &str) -> Result<What, String> {
     match text.split_once(':') {
         Some(("event", event)) => event_ref(event).map(What::Event),
         Some(("job", id)) => job_id(id).map(What::Job),
-        Some(("object", key)) => ObjectKey::parse(key).map(What::Object).map_err(|invalid| invalid.reason),
+        Some(("object", key)) => ObjectKey::parse_filter(key).map(What::Object).map_err(|invalid| invalid.reason),
         Some(("schedule", name)) => {
             GroupName::parse("schedule", name).map(What::Schedule).map_err(|invalid| invalid.reason)
         }
@@ -105,7 +105,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<Outcome> {
 }
 
 async fn of_event(bus: &Ensue, seq: u64, handler: Option<String>, group: Option<String>) -> anyhow::Result<Value> {
-    let gone = || anyhow!("event {seq} is gone from the log by retention");
+    let gone = || Error::NotFound(format!("event {seq} is gone from the log by retention"));
     let name = |field: &str, name: Option<String>| name.map(|name| GroupName::parse(field, &name)).transpose();
     let explanation = match (name("handler", handler)?, name("group", group)?) {
         (Some(handler), _) => {

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::args::json_text;
 use super::group_ask as ask;
 use super::group_read::{self, ReadArgs, ReplayArgs};
-use super::output::{self, OutputArgs, shown};
+use super::output::{self, Block, OutputArgs, shown};
 use super::pages::LimitArgs;
 use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
@@ -62,7 +62,7 @@ Examples:
   ensue group show billing
   ensue group show billing --json | jq .lag
 
-With --json: the answer of GET /v1/groups/billing. Exit code 1: there is no such group.")]
+With --json: the answer of GET /v1/groups/billing. Exit code 3: the group does not exist.")]
 pub struct ShowArgs {
     /// Its name
     group: String,
@@ -108,9 +108,9 @@ pub struct SubscribeArgs {
     /// The group, which is made if it is not there, and begins now
     group: String,
     /// This topic and those below it
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", required_unless_present = "condition")]
     topic: Option<String>,
-    /// Events for which this SQL expression over e, the event, and s, the subscription, holds
+    /// Events for which this SQL expression over e, the event, and s, the subscription, holds; true for all
     #[arg(long = "where", value_name = "SQL")]
     condition: Option<String>,
     /// JSON that the condition reads as s.params; also @FILE, or - for stdin
@@ -156,7 +156,7 @@ Example:
 
 The log does not wait for it any more. The group of a handler that runs is not deleted: take the
 handler out of its config file or application first, or stop its process.
-Exit code 1: there is no such group, or its handler runs.")]
+Exit code 3: the group does not exist; 4: its handler runs.")]
 pub struct DeleteArgs {
     /// Its name
     group: String,
@@ -206,7 +206,7 @@ fn tell(group: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
     output::answer(group, how, || in_words(group))
 }
 
-fn in_words(group: &Value) -> String {
+fn in_words(group: &Value) -> Block {
     let mut pairs: Vec<(&str, String)> =
         ["name", "kind", "cursor", "lag", "subscriptions", "lanes", "created_at", "served_at"]
             .map(|field| (field, shown(&group[field])))

@@ -27,7 +27,7 @@ Prints one event a line as `ensue tail` does; with --json each has the ids of th
 that want it. When all is printed, the group is moved on: if printing fails, everything comes
 again. While somebody else reads the group this is refused, but for --peek. What retention took
 before it could be read, and conditions that failed on an event, are told on stderr.
-Exit code 0 also if there was nothing; 1: there is no such group, or somebody else reads it.")]
+Exit code 0 also if there was nothing; 3: the group does not exist; 4: another reader has its lease.")]
 pub struct ReadArgs {
     /// Its name
     group: String,
@@ -174,7 +174,7 @@ impl<'t> Answer<'t> {
                 break;
             }
             if how.json {
-                output::line(event.get())?;
+                output::json_text(event.get())?;
             } else {
                 let object = object.as_deref().unwrap_or("-");
                 output::line(format_args!("{seq}  {recorded_at}  {topic}  {object}  {}", payload.get()))?;
@@ -185,11 +185,11 @@ impl<'t> Answer<'t> {
 
     fn tell_what_is_missing(&self) {
         if let Some((from, to)) = self.lost.as_ref().and_then(|lost| lost["from"].as_u64().zip(lost["to"].as_u64())) {
-            eprintln!("retention has forgotten seq {from} to {to}; going on behind it");
+            output::note(format_args!("retention has forgotten seq {from} to {to}; going on behind it"));
         }
         for error in &self.errors {
             let [subscription, seq, detail] = ["subscription", "seq", "detail"].map(|field| shown(&error[field]));
-            eprintln!("the condition of {subscription} failed on event {seq}: {detail}");
+            output::note(format_args!("the condition of {subscription} failed on event {seq}: {detail}"));
         }
     }
 }

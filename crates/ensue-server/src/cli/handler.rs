@@ -10,7 +10,7 @@ use crate::http::deliveries::{DeliveriesShape, LogsShape};
 use crate::http::handlers::HandlersShape;
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use ensue::{Found, GroupName};
+use ensue::{Error, Found, GroupName};
 use serde_json::Value;
 
 /// How many lines of a delivery are shown at once.
@@ -58,7 +58,7 @@ Examples:
   ensue event deliveries 12 --json | jq '.deliveries[] | select(.state != \"done\")'
 
 With --json: the answer of GET /v1/events/12/deliveries, or of its logs.
-Exit code 0: here it is; 1: there is no such event (any more), or it could not be asked for.")]
+Exit code 3: the event or handler does not exist (any more).")]
 pub struct DeliveriesArgs {
     /// Its seq or its id
     #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
@@ -114,7 +114,7 @@ async fn list_all(args: ListArgs) -> anyhow::Result<Outcome> {
     let rows: Vec<[String; 8]> = rows.collect();
     match rows.is_empty() {
         true => output::line("no handler: write one into the config file (`ensue config check --help` shows how)")?,
-        false => output::line(output::table(["key", "on", "where", "mode", "cursor", "lag", "held", "runs"], rows))?,
+        false => output::block(output::table(["key", "on", "where", "mode", "cursor", "lag", "held", "runs"], rows))?,
     }
     Ok(Outcome::Done)
 }
@@ -154,7 +154,7 @@ pub async fn deliveries(args: DeliveriesArgs) -> anyhow::Result<Outcome> {
         .collect();
     match rows.is_empty() {
         true => output::line("no handler is known here, or the event waits to enter the log")?,
-        false => output::line(output::table(["handler", "state", "attempts", "when", "retry_at", "error"], rows))?,
+        false => output::block(output::table(["handler", "state", "attempts", "when", "retry_at", "error"], rows))?,
     }
     Ok(Outcome::Done)
 }
@@ -183,7 +183,7 @@ async fn logs_of(target: &Target, event: EventRef, handler: &str) -> anyhow::Res
     };
     let handler = GroupName::parse("logs", handler)?;
     if bus.store().group(&handler).await?.is_none() {
-        bail!("there is no handler `{handler}`: `ensue handler list` shows those there are");
+        bail!(Error::NotFound(format!("there is no handler `{handler}`: `ensue handler list` shows those there are")));
     }
     let lines = match target.event(event).await? {
         Found::Logged(event) => bus.store().lines(&handler, event.seq, 0, LOGS_LIMIT).await?,

@@ -2,13 +2,13 @@
 
 use super::Outcome;
 use super::args::json_text;
+use super::failure::Failure;
 use super::output::{self, OutputArgs, as_json, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::handlers::HandlerShape;
 use crate::http::handlers_defined::{DeletedHandlerShape, handler_of_text};
-use anyhow::anyhow;
 use clap::Args;
-use ensue::{Ensue, GroupName};
+use ensue::{Ensue, Error, GroupName};
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
@@ -22,7 +22,7 @@ Examples:
   ensue handler show order.paid.remote --json | jq .lag
 
 With --json: the answer of GET /v1/handlers/order.paid.remote.
-Exit code 1: there is no such handler.")]
+Exit code 3: the handler does not exist.")]
 pub struct ShowArgs {
     /// Its key
     key: String,
@@ -115,7 +115,9 @@ struct Body<'a> {
 fn raw(name: &str, argument: Option<&str>) -> anyhow::Result<Option<Box<RawValue>>> {
     let Some(argument) = argument else { return Ok(None) };
     let text = json_text(name, argument)?;
-    serde_json::from_str(&text).map(Some).map_err(|error| anyhow!("--{name} is not JSON: {error}"))
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|error| Failure::invalid(format_args!("--{name} is not JSON: {error}")).into())
 }
 
 /// A number stands for itself, whatever else is a word.
@@ -128,7 +130,8 @@ fn start(argument: Option<&str>) -> anyhow::Result<Option<Box<RawValue>>> {
 }
 
 async fn report(bus: &Ensue, key: &GroupName) -> anyhow::Result<Value> {
-    let missing = || anyhow!("there is no handler `{key}`: `ensue handler list` shows those there are");
+    let missing =
+        || Error::NotFound(format!("there is no handler `{key}`: `ensue handler list` shows those there are"));
     as_json(&HandlerShape::from(&bus.handler_report(key).await?.ok_or_else(missing)?))
 }
 
@@ -156,7 +159,7 @@ fn tell(handler: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
         "here",
         "orphaned",
     ];
-    output::line(output::fields(&fields.map(|field| (field, shown(&handler[field])))))?;
+    output::block(output::fields(&fields.map(|field| (field, shown(&handler[field])))))?;
     Ok(Outcome::Done)
 }
 
@@ -189,7 +192,7 @@ pub async fn set(args: SetArgs) -> anyhow::Result<Outcome> {
         Target::Server(remote) => remote.put_json(&["v1", "handlers", &args.key], &body).await?,
         Target::Store(bus) => {
             let key = GroupName::parse("key", &args.key)?;
-            let handler = handler_of_text(&serde_json::to_string(&body)?).map_err(|wrong| anyhow!(wrong))?;
+            let handler = handler_of_text(&serde_json::to_string(&body)?).map_err(Failure::invalid)?;
             bus.define_pull(&key, &handler).await?;
             report(bus, &key).await?
         }

@@ -43,7 +43,7 @@ Examples:
 
 A job is there to be claimed at once. Of events, whoever runs the handler does it as soon as it
 hears of it; with --store and nobody running it, the next one who does.
-Exit code 0: it is asked; 1: nothing of it is held, or several handlers are.")]
+Exit code 3: nothing of it is held; 4: several handlers hold it.")]
 pub struct ObjectAskArgs {
     /// The object, such as order:1
     object: String,
@@ -59,7 +59,7 @@ Examples:
   ensue event skip 12 --handler order.paid.invoice
 
 For an event without an object, or of an unordered handler; also for the one that its object stands
-at. Exit code 0: it is asked; 1: no handler stands at it, or several do.")]
+at. Exit code 3: no handler is held at it; 4: several are.")]
 pub struct EventAskArgs {
     /// Its seq or its id
     #[arg(value_name = "SEQ|ID", value_parser = event_ref)]
@@ -104,14 +104,14 @@ pub async fn list_held(args: ListArgs) -> anyhow::Result<Outcome> {
         list(&answer, "objects").iter().map(|lane| fields.map(|field| shown(&lane[field]))).collect();
     match rows.is_empty() {
         true => output::line("nothing is held")?,
-        false => output::line(output::table(fields, rows))?,
+        false => output::block(output::table(fields, rows))?,
     }
     Ok(Outcome::Done)
 }
 
 /// Carries out `ensue object retry` and `ensue object skip`.
 pub async fn ask_object(args: ObjectAskArgs, ask: Ask) -> anyhow::Result<Outcome> {
-    let object = ObjectKey::parse(&args.object)?;
+    let object = ObjectKey::parse_filter(&args.object)?;
     let path = ["v1", "objects", object.as_str(), ask.as_str()].map(str::to_owned);
     let target = args.ask.target.clone().open(Access::Write).await?;
     send(args.ask, target, path, Stuck::Object(object), ask).await
@@ -124,7 +124,10 @@ pub async fn ask_event(args: EventAskArgs, ask: Ask) -> anyhow::Result<Outcome> 
     let seq = match (&target, args.event) {
         (Target::Store(_), event) => match target.event(event).await? {
             Found::Logged(event) => event.seq,
-            Found::Pending(_) => bail!("the event is delayed: nothing can stand still at it yet"),
+            Found::Pending(_) => {
+                let reason = "the event is delayed: nothing can stand still at it yet";
+                bail!(ensue::StoreError::Conflict(reason.into()))
+            }
         },
         (Target::Server(_), EventRef::Seq(seq)) => seq,
         // The server finds it by the path.
@@ -142,7 +145,9 @@ async fn send(args: AskArgs, target: Target, path: [String; 4], stuck: Stuck, as
         Target::Store(bus) => {
             let handler = args.handler.as_deref().map(|handler| GroupName::parse("handler", handler)).transpose()?;
             let asked = bus.ask_stuck(&stuck, handler.as_ref(), ask).await.map_err(|error| match error {
-                ensue::Error::NotFound(what) => anyhow!("{what} (`ensue object list --held`)"),
+                ensue::Error::NotFound(what) => {
+                    anyhow!(ensue::Error::NotFound(format!("{what} (`ensue object list --held`)")))
+                }
                 other @ (ensue::Error::Invalid(_) | ensue::Error::Store(_) | ensue::Error::Address(_)) => other.into(),
             })?;
             as_json(&LaneShape::from(&asked))?

@@ -82,7 +82,7 @@ Examples:
   ensue job show 01a1e2e6-451a-783a-8000-000000000001
   ensue job show 01a1e2e6-451a-783a-8000-000000000001 --json | jq .result
 
-With --json: the answer of GET /v1/jobs/ID. Exit code 1: there is no such job (any more).")]
+With --json: the answer of GET /v1/jobs/ID. Exit code 3: the job does not exist (any more).")]
 pub struct ShowArgs {
     /// Its id
     #[arg(value_parser = job_id)]
@@ -128,7 +128,7 @@ Examples:
 retry: one that waits for its time runs now; a dead one begins anew with all its attempts, next in
 its object's order. skip: the object goes on without a job that failed. cancel: one that waits is
 over at once, one that runs is told. With --json: the job as HTTP shows it, or for a filter
-{\"matched\", \"refused\", \"dry_run\"}. Exit code 1: there is no such job, or its state forbids it.")]
+{\"matched\", \"refused\", \"dry_run\"}. Exit code 3: the job does not exist; 4: its state forbids it.")]
 pub struct SteerArgs {
     /// Its id; without one, all that the filter finds
     #[arg(value_parser = job_id)]
@@ -191,10 +191,10 @@ async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
     }
     match rows.is_empty() {
         true => output::line("there is no such job")?,
-        false => output::line(output::table(fields, rows))?,
+        false => output::block(output::table(fields, rows))?,
     }
     if let Some(next) = page.next {
-        eprintln!("what follows: --after {next}");
+        output::note(format_args!("what follows: --after {next}"));
     }
     Ok(Outcome::Done)
 }
@@ -218,7 +218,7 @@ struct AsWritten<'a> {
 
 fn tell(job: &str, how: OutputArgs) -> anyhow::Result<()> {
     if how.json {
-        return output::line(job);
+        return output::json_text(job);
     }
     let (fields, written): (Value, AsWritten<'_>) = (serde_json::from_str(job)?, serde_json::from_str(job)?);
     let mut pairs: Vec<(&str, String)> = Vec::new();
@@ -248,7 +248,7 @@ fn tell(job: &str, how: OutputArgs) -> anyhow::Result<()> {
         let [attempt, at, error] = ["attempt", "at", "error"].map(|field| shown(&error[field]));
         pairs.push(("error", format!("attempt {attempt} at {at}: {error}")));
     }
-    output::line(output::fields(&pairs))
+    output::block(output::fields(&pairs))
 }
 
 async fn logs(args: LogsArgs) -> anyhow::Result<Outcome> {
@@ -266,7 +266,7 @@ async fn logs(args: LogsArgs) -> anyhow::Result<Outcome> {
                 continue;
             }
             let [attempt, time, level] = ["attempt", "time", "level"].map(|field| shown(&line[field]));
-            let message = output::harmless(line["message"].as_str().unwrap_or_default());
+            let message = line["message"].as_str().unwrap_or_default();
             output::line(format_args!("{attempt}  {time}  {level:5}  {message}"))?;
         }
         if any {
@@ -311,7 +311,7 @@ async fn steer(args: SteerArgs, steer: Steer) -> anyhow::Result<Outcome> {
     };
     let job = args.target.ask(Access::Write, async |target| ask::steer(target, id, steer).await).await?;
     if args.output.json {
-        output::line(job)?;
+        output::json_text(&job)?;
         return Ok(Outcome::Done);
     }
     let job: Value = serde_json::from_str(&job)?;

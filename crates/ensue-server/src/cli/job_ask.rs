@@ -35,7 +35,7 @@ impl JobFilter {
         Ok(Self(JobQuery {
             states,
             handler: handler.map(|handler| GroupName::parse("handler", handler)).transpose()?,
-            object: object.map(ObjectKey::parse).transpose()?,
+            object: object.map(ObjectKey::parse_filter).transpose()?,
             ..JobQuery::default()
         }))
     }

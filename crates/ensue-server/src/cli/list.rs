@@ -9,28 +9,35 @@ use crate::http::condition_failed;
 use crate::http::shapes::PageShape;
 use clap::Args;
 use ensue::store::PAGE_BYTES_MAX;
-use ensue::{ConditionErrors, Event, ObjectKey, Pending, Selection, Seq, Wanted};
+use ensue::{ConditionErrors, Event, Newest, ObjectKey, Pending, Selection, Seq, Wanted};
 
 /// `ensue event list`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   ensue event list                                           # from the beginning of the log
+  ensue event list --newest --limit 10                       # the last ten, newest first
   ensue event list --topic order --after 500 --limit 10      # ten events about orders after seq 500
   ensue event list --where 'e.payload @> s.params' --params '{\"customer\": 7}'
   ensue event list --pending                                 # delayed ones, the next to enter first
   ensue event list --pending --json | jq -r '.events[].id'
   ensue event list --store sqlite:ensue.db                   # also while a server has it open
 
-With --json: the page of GET /v1/events; its next is the --after of the next page, its first the
-oldest seq that retention has left. docs/conditions.md has the language of --where; an event on
-which it fails (a cast of a text that is no number) is left out: told on stderr, with --json in
-condition_errors. `ensue tail` follows what comes. Exit code 0 also if there is nothing to list; 1
-if --after is beyond the end of the log.")]
+With --json: the page of GET /v1/events; its next is the --after of the next page (with --newest
+the --before, null after the last page), its first the oldest seq that retention has left.
+docs/conditions.md has the language of --where; an event on which it fails (a cast of a text that
+is no number) is left out: told on stderr, with --json in condition_errors. `ensue tail` follows
+what comes. Exit code 0 also if there is nothing to list; 4 if --after is beyond the end of the log.")]
 pub struct ListArgs {
     /// Delayed events, in the order in which they will enter the log
-    #[arg(long, conflicts_with_all = ["after", "topic", "object", "condition"])]
+    #[arg(long, conflicts_with_all = ["after", "newest", "topic", "object", "condition"])]
     pending: bool,
+    /// Newest events first
+    #[arg(long)]
+    newest: bool,
+    /// With --newest: only events before this seq
+    #[arg(long, value_name = "SEQ", value_parser = seq, requires = "newest")]
+    before: Option<Seq>,
     /// Only events after this seq; 0 for the beginning
     #[arg(long, value_name = "SEQ", default_value_t = 0, value_parser = seq)]
     after: Seq,
@@ -54,6 +61,10 @@ pub async fn run(args: ListArgs) -> anyhow::Result<Outcome> {
         let pending = target.pending(limit).await?;
         target.close().await;
         show_pending(&pending, limit, args.output)?;
+    } else if args.newest {
+        let newest = read_newest(&target, args.before, args.after, limit, &wanted).await?;
+        target.close().await;
+        show_newest(&newest, args.output)?;
     } else {
         let listed = read(&target, args.after, limit, &wanted).await?;
         target.close().await;
@@ -72,7 +83,6 @@ struct Listed {
 /// interest here; what is held is bounded as a page is.
 async fn read(target: &Target, mut after: Seq, limit: usize, wanted: &Wanted) -> anyhow::Result<Listed> {
     let Selection { mut page, condition_errors: mut errors } = target.read(after, limit, wanted).await?;
-    let bytes = |events: &[Event]| events.iter().map(|event| event.payload.as_str().len()).sum::<usize>();
     let mut held = bytes(&page.events);
     while page.next > after && page.events.len() < limit && held < PAGE_BYTES_MAX {
         after = page.next;
@@ -85,24 +95,54 @@ async fn read(target: &Target, mut after: Seq, limit: usize, wanted: &Wanted) ->
     Ok(Listed { ended: page.next == after, selection: Selection { page, condition_errors: errors } })
 }
 
-fn show_logged(Listed { selection, ended }: &Listed, after: Seq, how: OutputArgs) -> anyhow::Result<()> {
-    if how.json {
-        return output::json(&PageShape::from(selection));
+/// The same, newest first.
+async fn read_newest(
+    target: &Target,
+    before: Option<Seq>,
+    after: Seq,
+    limit: usize,
+    wanted: &Wanted,
+) -> anyhow::Result<Newest> {
+    let mut newest = target.read_newest(before, after, limit, wanted).await?;
+    while newest.next.is_some() && newest.events.len() < limit && bytes(&newest.events) < PAGE_BYTES_MAX {
+        let more = target.read_newest(newest.next, after, limit - newest.events.len(), wanted).await?;
+        newest.events.extend(more.events);
+        newest.next = more.next;
+        newest.condition_errors = ConditionErrors::and(newest.condition_errors, more.condition_errors);
     }
-    let page = &selection.page;
-    if let Some(ConditionErrors { count, first }) = &selection.condition_errors {
-        eprintln!("{}", condition_failed(first));
+    Ok(newest)
+}
+
+fn bytes(events: &[Event]) -> usize {
+    events.iter().map(|event| event.payload.as_str().len()).sum()
+}
+
+fn show_newest(newest: &Newest, how: OutputArgs) -> anyhow::Result<()> {
+    if how.json {
+        return output::json(&PageShape::from(newest));
+    }
+    show_errors(newest.condition_errors.as_ref());
+    show_events(&newest.events)?;
+    if let Some(next) = newest.next {
+        output::note(format_args!("older events: --newest --before {next}"));
+    }
+    Ok(())
+}
+
+fn show_errors(errors: Option<&ConditionErrors>) {
+    if let Some(ConditionErrors { count, first }) = errors {
+        output::note(condition_failed(first));
         if *count > 1 {
-            eprintln!("and on {} more", count - 1);
+            output::note(format_args!("and on {} more", count - 1));
         }
     }
-    if page.first > after.saturating_add(1) {
-        eprintln!("retention has forgotten seq {} to {}", after + 1, page.first - 1);
-    }
-    if page.events.is_empty() {
+}
+
+fn show_events(events: &[Event]) -> anyhow::Result<()> {
+    if events.is_empty() {
         return output::line("no such event is in the log");
     }
-    let rows = page.events.iter().map(|event| {
+    let rows = events.iter().map(|event| {
         [
             event.seq.to_string(),
             event.recorded_at.to_string(),
@@ -111,9 +151,21 @@ fn show_logged(Listed { selection, ended }: &Listed, after: Seq, how: OutputArgs
             event.payload.as_str().to_string(),
         ]
     });
-    output::line(output::table(["seq", "recorded_at", "topic", "object", "payload"], rows))?;
-    if !ended {
-        eprintln!("what follows: --after {}", page.next);
+    output::block(output::table(["seq", "recorded_at", "topic", "object", "payload"], rows))
+}
+
+fn show_logged(Listed { selection, ended }: &Listed, after: Seq, how: OutputArgs) -> anyhow::Result<()> {
+    if how.json {
+        return output::json(&PageShape::from(selection));
+    }
+    let page = &selection.page;
+    show_errors(selection.condition_errors.as_ref());
+    if page.first > after.saturating_add(1) {
+        output::note(format_args!("retention has forgotten seq {} to {}", after + 1, page.first - 1));
+    }
+    show_events(&page.events)?;
+    if !ended && !page.events.is_empty() {
+        output::note(format_args!("what follows: --after {}", page.next));
     }
     Ok(())
 }
@@ -129,9 +181,9 @@ fn show_pending(pending: &[Pending], limit: usize, how: OutputArgs) -> anyhow::R
         let (id, due) = (pending.id.to_string(), pending.not_before.to_string());
         [id, due, pending.topic.to_string(), object(pending.object.as_ref())]
     });
-    output::line(output::table(["id", "not_before", "topic", "object"], rows))?;
+    output::block(output::table(["id", "not_before", "topic", "object"], rows))?;
     if pending.len() == limit {
-        eprintln!("there may be more: --limit N shows up to 1000");
+        output::note("there may be more: --limit N shows up to 1000");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! How is a store made, or brought to the version of this program?
 
 use super::Outcome;
-use super::output::{self, OutputArgs};
+use super::output::{self, Block, OutputArgs};
 use crate::config::{Given, Settings};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -81,7 +81,7 @@ pub async fn run(args: MigrateArgs) -> anyhow::Result<Outcome> {
         return match args.output.json {
             true => output::answer(&told(&change, Some(&change.script)), args.output, String::new),
             false if change.script.is_empty() => Ok(Outcome::Done),
-            false => output::line(change.printed(&address).trim_end()).map(|()| Outcome::Done),
+            false => script(&change.printed(&address)),
         };
     }
     carry_out(&address).await.with_context(|| format!("cannot bring {address} up to date"))?;
@@ -101,7 +101,11 @@ fn print_script(store: Option<&str>) -> anyhow::Result<Outcome> {
         Some(address) if address.place() == Place::Postgres => Upgrade::schema_of(address.as_str())?,
         Some(_) | None => SCHEMA_DEFAULT.to_owned(),
     };
-    output::line(Upgrade::for_psql(&Upgrade::install(&schema)).trim_end())?;
+    script(&Upgrade::for_psql(&Upgrade::install(&schema)))
+}
+
+fn script(sql: &str) -> anyhow::Result<Outcome> {
+    output::block(Block::lines(sql.trim_end().lines()))?;
     Ok(Outcome::Done)
 }
 

@@ -31,6 +31,8 @@
 //! | Which events is a command about? | `condition.rs` |
 //! | How does a list that comes in pages become one? | `pages.rs` |
 //! | How does an argument become a value, and how is an answer shown? | `args.rs`, `output.rs` |
+//! | How is the log written? | `logging.rs` |
+//! | Which exit code does an error have? | `failure.rs` |
 
 mod args;
 mod collections;
@@ -40,6 +42,7 @@ mod doctor;
 mod emit;
 mod event;
 mod explain;
+mod failure;
 mod group;
 mod group_ask;
 mod group_read;
@@ -49,6 +52,7 @@ mod held;
 mod job;
 mod job_ask;
 mod list;
+mod logging;
 mod migrate;
 mod object;
 pub mod output;
@@ -73,14 +77,10 @@ mod work;
 use crate::bench;
 use clap::{CommandFactory, Parser, Subcommand};
 use ensue::rules::RuleKind;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::num::NonZero;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
-
-/// The variable that says what to log, such as `info` or `ensue=debug`.
-const LOG_VARIABLE: &str = "ENSUE_LOG";
 
 /// How a command ended when nothing kept it from doing its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,9 @@ A first tour, in two terminals:
 
 `ensue help COMMAND` shows examples of each; --json is for programs. The commands talk to the server
 that `ensue serve` starts in this folder; --url names another, --store opens a store without one.
-Exit codes: 0 done; 1 refused, not done, or a problem was found; 2 the command line cannot be read.
+Exit codes: 0 done; 1 failed, or a problem was found; 2 the command line is invalid; 3 not found;
+4 refused (invalid, in conflict, no valid token); 5 the server or store cannot be reached or cannot
+do it now. With --json an error is one line on stderr: {\"error\": {\"title\", \"detail\", \"status\"}}.
 ENSUE_LOG=info (or debug) says more on stderr."
 )]
 struct Cli {
@@ -243,15 +245,17 @@ fn make_runtime() -> io::Result<Runtime> {
     builder.enable_all().build()
 }
 
-/// Parses the command line, runs the command, and answers with the exit code: 0 only on success.
+/// Parses the command line, runs the command, and returns the exit code: 0 only on success.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return failure::report_usage(&error),
+    };
+    variables::hide();
     for warning in variables::warnings(&Cli::command(), std::env::vars_os()) {
-        eprintln!("warning: {warning}");
+        output::note(format_args!("warning: {warning}"));
     }
-    let filter = log_filter(command.log_default());
-    let colours = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
+    logging::start(command.log_default());
     // The TLS library takes its cryptography once per process, before anything speaks TLS.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
@@ -259,7 +263,7 @@ pub fn main() -> ExitCode {
     let runtime = match make_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start the runtime: {error}");
+            output::note(format_args!("error: cannot start the runtime: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -267,22 +271,7 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::ProblemsFound) => ExitCode::FAILURE,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// What is logged. A mistake in the variable must not keep the command from its work, and is told.
-fn log_filter(default: &str) -> EnvFilter {
-    match std::env::var(LOG_VARIABLE).as_deref().map(EnvFilter::try_new) {
-        Ok(Ok(filter)) => filter,
-        Ok(Err(error)) => {
-            eprintln!("{LOG_VARIABLE} is not understood ({error}): write info, debug or ensue=debug, for example");
-            EnvFilter::new(default)
-        }
-        Err(_) => EnvFilter::new(default),
+        Err(error) => failure::report(&error),
     }
 }
 

@@ -59,7 +59,7 @@ pub async fn run(command: ObjectCommand) -> anyhow::Result<Outcome> {
 }
 
 async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
-    let object = ObjectKey::parse(&args.object)?;
+    let object = ObjectKey::parse_filter(&args.object)?;
     let target = args.target.open(Access::Read).await?;
     let events = target.chain(&object, args.before, usize::from(args.limit)).await?;
     target.close().await;
@@ -78,7 +78,7 @@ async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
                 payload,
             ]
         });
-        output::line(output::table(["seq", "prev", "recorded_at", "topic", "payload"], rows))?;
+        output::block(output::table(["seq", "prev", "recorded_at", "topic", "payload"], rows))?;
     }
     Ok(Outcome::Done)
 }

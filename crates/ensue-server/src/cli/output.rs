@@ -1,14 +1,18 @@
-//! How is an answer shown, to people and to programs?
+//! Output for people and for programs.
+//!
+//! Everything the CLI prints goes through [`line()`], [`block`], [`json`], [`json_text`] or [`note`]. They escape
+//! unprintable characters, so data cannot send escape sequences to a terminal, reorder text or forge lines.
 
 use super::Outcome;
+use crate::config::redact::redact;
 use clap::Args;
 use comfy_table::{Table, presets};
+use ensue::text::{escape, escape_json};
 use ensue::{Event, Seq};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -23,27 +27,78 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
-/// Prints a line on stdout at once. A closed pipe is an error, and not a panic as with `println!`.
+/// Text whose only unprintable characters are the line breaks that the CLI itself has put there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block(String);
+
+impl Block {
+    /// Several lines of text; line breaks within one of them are escaped.
+    pub fn lines<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) -> Self {
+        let lines: Vec<String> = lines.into_iter().map(|line| escape(line.as_ref()).into_owned()).collect();
+        Self(lines.join("\n"))
+    }
+}
+
+impl From<String> for Block {
+    fn from(line: String) -> Self {
+        Self::lines([line])
+    }
+}
+
+impl From<&str> for Block {
+    fn from(line: &str) -> Self {
+        Self::lines([line])
+    }
+}
+
+/// Prints a line on stdout and flushes it.
 pub fn line(text: impl Display) -> anyhow::Result<()> {
+    block(text.to_string())
+}
+
+/// Prints lines on stdout and flushes them. A closed pipe is an error, not a panic as with `println!`.
+pub fn block(text: impl Into<Block>) -> anyhow::Result<()> {
+    let Block(text) = text.into();
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
-/// Prints a value as one line of JSON.
-pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(serde_json::to_string(value)?)
+/// Prints a line on stderr. Errors are ignored: there is nowhere to report them.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{}", escape(&text.to_string()));
 }
 
-/// Prints an answer: for programs as it is, for people in these words.
-pub fn answer<W: Display>(
+/// Prints an error on stderr. Line breaks in it are kept; lines after the first are indented, so they are not taken for
+/// output of their own.
+pub fn error(error: &anyhow::Error) {
+    let text = redact(&format!("error: {error:#}"));
+    let mut lines = text.lines();
+    note(lines.next().unwrap_or_default());
+    lines.for_each(|line| note(format_args!("  {line}")));
+}
+
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    json_text(&serde_json::to_string(value)?)
+}
+
+/// Prints JSON text as one line; numbers keep their digits.
+pub fn json_text(json: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", escape_json(json))?;
+    Ok(out.flush()?)
+}
+
+/// Prints an answer: as JSON, or in words.
+pub fn answer<W: Into<Block>>(
     answer: &impl Serialize,
     how: OutputArgs,
     words: impl FnOnce() -> W,
 ) -> anyhow::Result<Outcome> {
     match how.json {
         true => json(answer)?,
-        false => line(words())?,
+        false => block(words())?,
     }
     Ok(Outcome::Done)
 }
@@ -66,19 +121,19 @@ pub fn listed<const COLUMNS: usize>(
 pub fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
-) -> String {
+) -> Block {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_header(header);
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.map(|cell| escape(&cell).into_owned()));
     }
-    table.to_string()
+    Block(table.to_string())
 }
 
 /// Names and values under each other, without lines.
-pub fn fields(pairs: &[(&str, String)]) -> String {
+pub fn fields(pairs: &[(&str, String)]) -> Block {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    pairs.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect::<Vec<_>>().join("\n")
+    Block::lines(pairs.iter().map(|(name, value)| format!("{name:width$}  {value}")))
 }
 
 /// The shape of an answer over HTTP, from a store that is opened here.
@@ -97,19 +152,10 @@ pub fn shown(value: &Value) -> String {
         Value::Null => "-".into(),
         Value::String(text) if text.chars().count() > SHOWN_CHARS_MAX => {
             let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-            format!("{} …", harmless(&start.replace('\n', " / ")))
+            format!("{} …", start.replace('\n', " / "))
         }
-        Value::String(text) => harmless(&text.replace('\n', " / ")).into_owned(),
+        Value::String(text) => text.replace('\n', " / "),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-    }
-}
-
-/// A text without what a terminal would take for an order: control characters are shown as they are written.
-pub fn harmless(text: &str) -> Cow<'_, str> {
-    let is_order = |c: char| c.is_control() && c != '\t';
-    match text.contains(is_order) {
-        true => text.chars().map(|c| if is_order(c) { c.escape_default().to_string() } else { c.into() }).collect(),
-        false => text.into(),
     }
 }
 
@@ -187,13 +233,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_shown_is_an_order_to_a_terminal() {
-        assert_eq!(harmless("\u{1b}[2J\tü\r\u{9b}1m"), "\\u{1b}[2J\tü\\r\\u{9b}1m");
-        assert_eq!(shown(&"\u{1b}]0;x\u{7}".into()), "\\u{1b}]0;x\\u{7}");
+    fn data_puts_no_line_break_or_escape_sequence_into_output() {
+        let data = "a\u{1b}[2J\nb\u{202e}".to_string();
+        let escaped = "a\\u{1b}[2J\\nb\\u{202e}";
+        assert_eq!(Block::from(data.clone()).0, escaped);
+        assert_eq!(fields(&[("x", data.clone()), ("y", "1".into())]).0, format!("x  {escaped}\ny  1"));
+        let Block(shown) = table(["x"], [[data]]);
+        assert_eq!(shown.lines().count(), 5);
+        assert!(shown.contains(escaped), "{shown}");
     }
 
     #[test]
     fn fields_stand_under_each_other() {
-        assert_eq!(fields(&[("a", "1".into()), ("long", "2".into())]), "a     1\nlong  2");
+        assert_eq!(fields(&[("a", "1".into()), ("long", "2".into())]), Block("a     1\nlong  2".into()));
     }
 }

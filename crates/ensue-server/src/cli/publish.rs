@@ -24,8 +24,8 @@ Examples:
   ensue publish order.paid --store sqlite:new.db --create    # and make it if it is not there
 
 With --json: {\"id\", \"seq\", \"prev\", \"repeated\"}; seq is null while the event is delayed.
-Exit code 0: the event is on disk; 1: stderr says why it may not be (with --key it can be sent again
-without being stored twice); 2: the command line cannot be read.")]
+Exit code 0: the event is on disk; 4: it was refused; 5: nothing answered, and it may be on disk
+(with --key it can be sent again without being stored twice).")]
 pub struct PublishArgs {
     /// What happened, dotted: order.paid
     pub topic: String,

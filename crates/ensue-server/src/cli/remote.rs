@@ -1,14 +1,16 @@
 //! How does a command talk to a running server?
 
 use super::args::EventRef;
+use super::failure::{Failure, Unreachable};
 use super::wire;
+use crate::config::redact::redact;
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Event, EventId, Found, ObjectKey, Pending, Selection, Seq, Wanted};
+use ensue::{Appended, Event, EventId, Found, Newest, ObjectKey, Pending, Selection, Seq, Wanted};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -21,15 +23,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Remote {
     base: Url,
+    /// The address without credentials, for messages.
+    shown: String,
     client: Client,
     token: Option<NamedToken>,
-}
-
-/// What the server says when it refuses.
-#[derive(Deserialize)]
-struct Problem {
-    title: String,
-    detail: Option<String>,
 }
 
 /// An entry as POST /v1/events takes it.
@@ -63,7 +60,7 @@ fn wanted_query(Wanted { filter, condition }: &Wanted) -> Vec<(&'static str, Str
 impl Remote {
     /// A server at an address; nothing is sent yet.
     pub fn new(url: &str, token: Option<NamedToken>) -> anyhow::Result<Self> {
-        let wrong = || format!("`{url}` is no address of a server: write one such as http://127.0.0.1:4747");
+        let wrong = || format!("`{}` is no address of a server: write one such as http://127.0.0.1:4747", redact(url));
         let base = Url::parse(url).with_context(wrong)?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
             bail!(wrong());
@@ -75,12 +72,13 @@ impl Remote {
             .no_proxy()
             .build()
             .context("cannot set up the HTTP client")?;
-        Ok(Self { base, client, token })
+        let shown = redact(base.as_str().trim_end_matches('/'));
+        Ok(Self { base, shown, client, token })
     }
 
     /// The server's address, for messages.
     pub fn url(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+        &self.shown
     }
 
     fn at(&self, segments: &[&str], query: &[(&str, String)]) -> Url {
@@ -95,7 +93,10 @@ impl Remote {
     }
 
     fn request(&self, method: Method, segments: &[&str], query: &[(&str, String)]) -> RequestBuilder {
+        let is_write = method != Method::GET;
         let request = self.client.request(method, self.at(segments, query));
+        // The server takes no write without it, also where there is no body.
+        let request = if is_write { request.header(CONTENT_TYPE, "application/json") } else { request };
         match &self.token {
             Some(token) => request.bearer_auth(&token.secret),
             None => request,
@@ -110,13 +111,14 @@ impl Remote {
     fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
         let error = error.without_url();
         if error.is_connect() {
-            return anyhow!(
+            return anyhow!(Unreachable(format!(
                 "no server answers at {}: start one with `ensue serve`, name another with --url or ENSUE_URL, \
                  or open a store directly with --store",
                 self.url()
-            );
+            )));
         }
-        anyhow::Error::new(error).context(format!("the server at {} did not answer: try again", self.url()))
+        let text = format!("the server at {} did not answer: try again", self.url());
+        anyhow::Error::new(error).context(Unreachable(text))
     }
 
     async fn text(&self, response: Response) -> anyhow::Result<String> {
@@ -132,11 +134,11 @@ impl Remote {
     async fn change(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
         let lost = |error: reqwest::Error| match error.is_connect() {
             true => self.unreachable(error),
-            false => anyhow::Error::new(error.without_url()).context(format!(
+            false => anyhow::Error::new(error.without_url()).context(Unreachable(format!(
                 "the server at {} did not answer, and whether it did what was asked is not known: look before you send \
                  it again; an event with --key can be sent again without being stored twice",
                 self.url()
-            )),
+            ))),
         };
         let response = request.send().await.map_err(lost)?;
         let status = response.status();
@@ -148,32 +150,34 @@ impl Remote {
 
     /// What a problem in the server's words says, with what to do.
     pub fn detail(text: &str) -> Option<String> {
-        let problem = serde_json::from_str::<Problem>(text).ok()?;
-        Some(problem.detail.unwrap_or(problem.title))
+        Some(serde_json::from_str::<Failure>(text).ok()?.to_string())
     }
 
     /// What a refusal says, with what to do.
     pub async fn refusal(&self, response: Response) -> anyhow::Error {
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
-        if status == StatusCode::UNAUTHORIZED {
-            return self.unauthorized();
-        }
-        match Self::detail(&text) {
-            Some(detail) => anyhow!(detail),
-            None => anyhow!("the server at {} answered {status}: check --url", self.url()),
-        }
+        let answered = serde_json::from_str::<Failure>(&text).unwrap_or_else(|_| {
+            let detail = Some(format!("the server at {} answered {status}: check --url", self.url()));
+            let title = status.canonical_reason().unwrap_or("Refused").into();
+            Failure { kind: None, title, status: None, detail, field: None }
+        });
+        let detail = match status {
+            StatusCode::UNAUTHORIZED => Some(self.unauthorized()),
+            _ => answered.detail,
+        };
+        anyhow!(Failure { status: Some(status.as_u16()), detail, ..answered })
     }
 
     /// Nothing was sent that could open the server, or the wrong thing.
-    pub fn unauthorized(&self) -> anyhow::Error {
+    pub fn unauthorized(&self) -> String {
         match &self.token {
-            None => anyhow!(
+            None => format!(
                 "the server at {} wants a token: give one of those that it was started with by --token, ENSUE_TOKEN or \
                  --token-file",
                 self.url()
             ),
-            Some(token) => anyhow!(
+            Some(token) => format!(
                 "the server at {} does not know this token ({}): give one of those that it was started with",
                 self.url(),
                 token.name
@@ -193,7 +197,7 @@ impl Remote {
             key: entry.key.as_ref().map(|key| key.as_str()),
         };
         let request = self.request(Method::POST, &["v1", "events"], &[]);
-        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(&body)?);
+        let request = request.body(serde_json::to_string(&body)?);
         let (status, text) = self.change(request).await?;
         let answer = wire::published(&text)?;
         Ok(Appended { id: answer.id, seq: answer.seq, prev: answer.prev, repeated: status == StatusCode::OK })
@@ -205,6 +209,21 @@ impl Remote {
         query.extend(wanted_query(wanted));
         let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
         wire::selection(&self.good(response).await?)
+    }
+
+    /// Reads a page of the log, newest first.
+    pub async fn read_newest(
+        &self,
+        before: Option<Seq>,
+        after: Seq,
+        limit: usize,
+        wanted: &Wanted,
+    ) -> anyhow::Result<Newest> {
+        let mut query = vec![("order", "desc".into()), ("after", after.to_string()), ("limit", limit.to_string())];
+        query.extend(before.map(|before| ("before", before.to_string())));
+        query.extend(wanted_query(wanted));
+        let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
+        wire::newest(&self.good(response).await?)
     }
 
     /// Delayed events in the order in which they will enter the log.
@@ -235,7 +254,7 @@ impl Remote {
     /// Asks for something, and answers with what the server says to it.
     pub async fn post_json(&self, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
         let request = self.request(Method::POST, segments, &[]);
-        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        let request = request.body(serde_json::to_string(body)?);
         wire::json(&self.change(request).await?.1)
     }
 
@@ -248,14 +267,14 @@ impl Remote {
     /// Posts a body that is written as it is, and answers with what the server says to it.
     pub async fn send_json(&self, segments: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let request = self.request(Method::POST, segments, &[]);
-        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        let request = request.body(serde_json::to_string(body)?);
         wire::json(&self.change(request).await?.1)
     }
 
     /// Puts a body that is written as it is, and answers with what the server says to it.
     pub async fn put_json(&self, segments: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let request = self.request(Method::PUT, segments, &[]);
-        let request = request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?);
+        let request = request.body(serde_json::to_string(body)?);
         wire::json(&self.change(request).await?.1)
     }
 
@@ -269,7 +288,7 @@ impl Remote {
         let request = self.request(method, segments, &[]);
         let request = match body {
             Value::Null => request,
-            body => request.header(CONTENT_TYPE, "application/json").body(serde_json::to_string(body)?),
+            body => request.body(serde_json::to_string(body)?),
         };
         Ok(self.change(request).await?.1)
     }

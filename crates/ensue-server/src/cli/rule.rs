@@ -78,7 +78,7 @@ Examples:
   ensue unblock object:order:1                               # lifts `ensue block object:order:1`
 
 Everything that waited for the rule goes on. A rule on a parent (mail for mail.send) is lifted where
-it was set. Exit code 1: there is no such rule; `ensue rule list` shows those there are.")]
+it was set. Exit code 3: the rule does not exist; `ensue rule list` shows those there are.")]
 pub struct LiftArgs {
     /// handler:KEY, object:KEY or schedule:NAME; a key alone is a handler's
     #[arg(value_name = "SCOPE", value_parser = scope)]

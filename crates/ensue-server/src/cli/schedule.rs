@@ -3,14 +3,14 @@
 use super::Outcome;
 use super::args::json_text;
 use super::collections;
+use super::failure::Failure;
 use super::output::{self, OutputArgs, as_json, list, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::schedules::schedule_of_text;
 use crate::http::schedules_shapes::{DeletedScheduleShape, RunShape, RunsShape, ScheduleShape, SchedulesShape};
-use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use ensue::tasks::TASK_PREFIX;
-use ensue::{Ensue, GroupName};
+use ensue::{Ensue, Error, GroupName};
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
@@ -223,8 +223,12 @@ async fn show(args: NameArgs) -> anyhow::Result<Outcome> {
     let mut answer = match &target {
         Target::Server(remote) => remote.get_json(&["v1", "schedules", &args.name], &[]).await?,
         Target::Store(bus) => {
-            let missing =
-                || anyhow!("there is no schedule `{}`: `ensue schedule list` shows those there are", args.name);
+            let missing = || {
+                Error::NotFound(format!(
+                    "there is no schedule `{}`: `ensue schedule list` shows those there are",
+                    args.name
+                ))
+            };
             let name = GroupName::parse("name", &args.name)?;
             as_json(&ScheduleShape::from(&bus.find_schedule(&name).await?.ok_or_else(missing)?))?
         }
@@ -265,7 +269,7 @@ fn tell(schedule: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
         "managed_by",
         "held",
     ];
-    output::line(output::fields(&fields.map(|field| (field, shown(&schedule[field])))))?;
+    output::block(output::fields(&fields.map(|field| (field, shown(&schedule[field])))))?;
     for time in list(schedule, "next") {
         output::line(format_args!("fires next  {}", shown(time)))?;
     }
@@ -296,7 +300,10 @@ async fn set(args: SetArgs) -> anyhow::Result<Outcome> {
     let payload = match &args.payload {
         Some(argument) => {
             let text = json_text("payload", argument)?;
-            Some(serde_json::from_str(&text).map_err(|error| anyhow!("--payload is not JSON: {error}"))?)
+            Some(
+                serde_json::from_str(&text)
+                    .map_err(|error| Failure::invalid(format_args!("--payload is not JSON: {error}")))?,
+            )
         }
         None => None,
     };
@@ -318,7 +325,7 @@ async fn set(args: SetArgs) -> anyhow::Result<Outcome> {
         Target::Server(remote) => remote.put_json(&["v1", "schedules", &args.name], &body).await?,
         Target::Store(bus) => {
             let name = GroupName::parse("name", &args.name)?;
-            let schedule = schedule_of_text(name, &serde_json::to_string(&body)?).map_err(|wrong| anyhow!(wrong))?;
+            let schedule = schedule_of_text(name, &serde_json::to_string(&body)?).map_err(Failure::invalid)?;
             as_json(&ScheduleShape::from(&bus.schedule(schedule).await?.0))?
         }
     };

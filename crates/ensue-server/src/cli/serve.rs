@@ -22,7 +22,7 @@ SIGHUP: reads the config file again, and takes over handlers, their limits and w
 this happens by itself when the file changes.
 SIGTERM or Ctrl-C: finishes the requests (at most 10 s) and the handlers under way (--drain-max, at
 most 30 s unless told; what is not finished is run again by the next server), then exits with 0.
-Exit code 1: it could not start, or ended by itself; stderr says why.")]
+Exit code other than 0: it could not start, or ended by itself; stderr says why.")]
 pub struct ServeArgs {
     #[command(flatten)]
     settings: SettingsArgs,

@@ -10,6 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::env::VarError;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The settings of a server.
@@ -18,6 +19,8 @@ pub struct SettingsArgs {
     // Before the others, which take themselves out of what was parsed.
     #[command(flatten)]
     by_variable: ByVariable,
+    #[command(flatten)]
+    token: TokenVariable,
     /// Where the log lives: sqlite:PATH or postgres://USER@HOST/DATABASE?schema=ensue [default: sqlite:ensue.db]
     #[arg(long, env = "ENSUE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
@@ -92,12 +95,44 @@ impl FromArgMatches for ByVariable {
     }
 }
 
-/// The token in the environment. It has no flag here: everybody on the machine can read the arguments of a process.
-fn token_variable() -> anyhow::Result<Option<String>> {
-    match std::env::var(VARIABLE) {
-        Ok(token) => Ok(Some(token)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not text: use letters and digits"),
+/// The token in the environment, read while the command line is parsed: afterwards it is removed
+/// ([`hide`](super::variables::hide)). It has no flag here: everybody on the machine can read the arguments of a process.
+struct TokenVariable(Result<String, VarError>);
+
+impl Args for TokenVariable {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for TokenVariable {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(std::env::var(VARIABLE)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TokenVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenVariable")
+    }
+}
+
+impl TokenVariable {
+    fn given(self) -> anyhow::Result<Option<String>> {
+        match self.0 {
+            Ok(token) => Ok(Some(token)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not text: use letters and digits"),
+        }
     }
 }
 
@@ -114,7 +149,7 @@ impl SettingsArgs {
             listen: self.listen,
             config: self.config,
             token_file: self.token_file,
-            token: token_variable()?,
+            token: self.token.given()?,
             retention_age: self.retention_age,
             retention_size: self.retention_size,
             retention_hold_max: self.retention_hold_max,

@@ -1,7 +1,7 @@
-//! What does a server-sent stream say?
+//! Parser for server-sent events.
 //!
-//! The bytes come in pieces of any size; a message ends at an empty line. Comments are told too: one
-//! of them says that history is over.
+//! Input arrives in pieces of any size; a message ends at an empty line. Comments are returned too, because one of them
+//! marks the end of the history. A block with an `id` and no data is a position.
 
 /// One message of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Message {
 pub enum Said {
     /// A message, complete.
     Message(Message),
+    /// The id of a block without data: where to resume.
+    Position(String),
     /// A comment, such as a heartbeat.
     Comment(String),
 }
@@ -49,7 +51,10 @@ impl Parser {
     fn line(&mut self, line: &str) -> Option<Said> {
         if line.is_empty() {
             let message = std::mem::take(&mut self.open);
-            return std::mem::take(&mut self.has_data).then_some(Said::Message(message));
+            return match std::mem::take(&mut self.has_data) {
+                true => Some(Said::Message(message)),
+                false => message.id.map(Said::Position),
+            };
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -77,10 +82,10 @@ mod tests {
 
     #[test]
     fn messages_come_whole_however_the_bytes_are_cut() {
-        let text =
-            ": heartbeat\n\nid: 7\r\nevent: a.b\r\ndata: {\"x\":\"ü\"}\r\n\r\nretry: 5\n\ndata: 1\ndata: 2\n\nid: 9\n";
+        let text = ": heartbeat\nid: 6\n\nid: 7\r\nevent: a.b\r\ndata: {\"x\":\"ü\"}\r\n\r\nretry: 5\n\ndata: 1\ndata: 2\n\nid: 9\n";
         let expected = [
             Said::Comment("heartbeat".into()),
+            Said::Position("6".into()),
             Said::Message(Message { event: "a.b".into(), id: Some("7".into()), data: "{\"x\":\"ü\"}".into() }),
             Said::Message(Message { event: String::new(), id: None, data: "1\n2".into() }),
         ];

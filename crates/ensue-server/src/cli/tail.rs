@@ -1,7 +1,7 @@
-//! What happened, and what happens now?
+//! The `tail` command: prints the log and follows it.
 //!
-//! Over HTTP the stream is opened again when it breaks, after the last event that was printed: none is missed and none
-//! is printed twice.
+//! Over HTTP a broken stream is opened again at the last position that the server sent. No event is missed, and none is
+//! printed twice.
 
 use super::Outcome;
 use super::args::seq;
@@ -44,7 +44,7 @@ that is wanted, too. docs/conditions.md has the language of --where; an event on
 cast of a text that is no number) is left out, and the first of them is told on stderr.
 What cannot be shown is told as a gap: on stderr, with --json as {\"gap\": {from, to, reason}}.
 If the server goes away, tail says so on stderr, waits for it and goes on without a gap or a double.
-Exit code 0: --limit or --no-follow ended it, or nobody reads its output; 1: stderr says why.")]
+Exit code 0: --limit or --no-follow ended it, or its output was closed.")]
 pub struct TailArgs {
     #[command(flatten)]
     wanted: WantedArgs,
@@ -89,11 +89,11 @@ impl Printer {
                 Ok(Next::More)
             }
             Streamed::Gap { from, to, reason } => {
-                eprintln!("{}", gap(*from, *to, *reason));
+                output::note(gap(*from, *to, *reason));
                 Ok(Next::More)
             }
             Streamed::ConditionFailed(error) => {
-                eprintln!("{}", condition_failed(error));
+                output::note(condition_failed(error));
                 Ok(Next::More)
             }
             Streamed::Caught(_) => Ok(if self.follow { Next::More } else { Next::Enough }),
@@ -186,9 +186,9 @@ async fn follow_server(
             }
         }
         drop(bytes);
-        eprintln!("the stream from {} ended; opening it again", remote.url());
+        output::note(format_args!("the stream from {} ended; opening it again", remote.url()));
         response = reopen(remote, wanted, after).await?;
-        eprintln!("connected again to {}", remote.url());
+        output::note(format_args!("connected again to {}", remote.url()));
     }
 }
 
@@ -233,9 +233,7 @@ fn show(said: &Said, after: &mut Option<Seq>, printer: &mut Printer) -> anyhow::
     match said {
         Said::Comment(comment) => match comment.strip_prefix("caught up at ") {
             Some(at) => {
-                let at = at.parse().context("the server did not say where it is")?;
-                // Who begins now and is cut off before the first event has a place to come back to all the same.
-                *after = Some(at);
+                let at = at.parse().context("the server sent no position with `caught up`")?;
                 printer.show(&Streamed::Caught(at))
             }
             None => match comment.strip_prefix(CONDITION_FAILED).and_then(|rest| rest.split_once(": ")) {
@@ -246,14 +244,22 @@ fn show(said: &Said, after: &mut Option<Seq>, printer: &mut Printer) -> anyhow::
                 None => Ok(Next::More),
             },
         },
+        Said::Position(id) => {
+            resume_after(id, after);
+            Ok(Next::More)
+        }
         Said::Message(message) => {
             let next = printer.show(&streamed(message)?)?;
-            if let Some(seq) = message.id.as_deref().and_then(|id| id.parse().ok()) {
-                *after = Some(seq);
+            if let Some(id) = &message.id {
+                resume_after(id, after);
             }
             Ok(next)
         }
     }
+}
+
+fn resume_after(id: &str, after: &mut Option<Seq>) {
+    *after = id.parse().ok().or(*after);
 }
 
 fn streamed(message: &Message) -> anyhow::Result<Streamed> {
@@ -268,12 +274,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_begins_now_knows_its_place_before_the_first_event() {
+    fn position_without_an_event_is_where_tail_resumes() {
         let (mut after, mut printer) = (None, Printer { left: None, follow: true, json: false });
-        assert_eq!(show(&Said::Comment("still here".into()), &mut after, &mut printer).unwrap(), Next::More);
+        let mut feed = |text: &str, after: &mut Option<Seq>| {
+            for said in Parser::default().feed(text.as_bytes()) {
+                assert_eq!(show(&said, after, &mut printer).unwrap(), Next::More);
+            }
+        };
+        feed(": still here\n\n", &mut after);
         assert_eq!(after, None);
-        assert_eq!(show(&Said::Comment("caught up at 7".into()), &mut after, &mut printer).unwrap(), Next::More);
+        feed(": caught up at 7\nid: 7\n\n", &mut after);
         assert_eq!(after, Some(7));
+        feed(": still here\nid: 9\n\n", &mut after);
+        assert_eq!(after, Some(9));
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Does a command talk to a server or to a store?
 
 use super::args::EventRef;
+use super::failure::Unreachable;
 use super::remote::Remote;
 use super::server::{ServerArgs, WHERE};
 use crate::http::beyond_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ensue::{
-    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, NewEvent, ObjectKey, Options, Pending, Place,
-    Selection, Seq, StoreError, Wanted,
+    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, Invalid, NewEvent, Newest, ObjectKey, Options,
+    Pending, Place, Selection, Seq, StoreError, Wanted,
 };
 use std::path::{Path, PathBuf};
 
@@ -61,25 +62,31 @@ async fn open_or_make(address: &Address) -> anyhow::Result<Ensue> {
     Ensue::open(address.as_str()).await.with_context(|| format!("cannot open {address}"))
 }
 
-/// Is there a log to write to?
-async fn check_is_there(address: &Address) -> anyhow::Result<()> {
+/// Refuses a file that does not exist.
+fn check_file(address: &Address) -> anyhow::Result<()> {
     match address.place() {
         Place::File(path) if !Path::new(path).exists() => {
-            bail!(
+            bail!(Unreachable(format!(
                 "there is no store at {path}: check the path, or make one with `ensue serve --store {path}` or `ensue publish --create`"
-            )
+            )))
         }
-        Place::Memory | Place::File(_) | Place::Postgres => match open_to_read(address).await {
-            Ok(bus) => {
-                bus.close().await;
-                Ok(())
+        Place::Memory | Place::File(_) | Place::Postgres => Ok(()),
+    }
+}
+
+/// Is there a log to write to?
+async fn check_is_there(address: &Address) -> anyhow::Result<()> {
+    check_file(address)?;
+    match open_to_read(address).await {
+        Ok(bus) => {
+            bus.close().await;
+            Ok(())
+        }
+        Err(error) => match error.downcast_ref() {
+            Some(Error::Store(StoreError::Schema(_))) => {
+                Err(anyhow!("{error:#} (`ensue publish --create` makes a log where there is none)"))
             }
-            Err(error) => match error.downcast_ref() {
-                Some(Error::Store(StoreError::Schema(_))) => {
-                    Err(anyhow!("{error:#} (`ensue publish --create` makes a log where there is none)"))
-                }
-                Some(Error::Store(_) | Error::Invalid(_) | Error::NotFound(_) | Error::Address(_)) | None => Err(error),
-            },
+            Some(Error::Store(_) | Error::Invalid(_) | Error::NotFound(_) | Error::Address(_)) | None => Err(error),
         },
     }
 }
@@ -138,7 +145,10 @@ impl TargetArgs {
             bail!("a store in memory is gone when this command ends: start `ensue serve --dev` and talk to that");
         }
         let bus = match access {
-            Access::Read => open_to_read(&address).await?,
+            Access::Read => {
+                check_file(&address)?;
+                open_to_read(&address).await?
+            }
             Access::Write => {
                 check_is_there(&address).await?;
                 open_or_make(&address).await?
@@ -168,10 +178,24 @@ impl Target {
         let selection = bus.read(after, limit, wanted).await?;
         match selection.page.next == after {
             true => match beyond_end(after, bus.store().bounds().await?) {
-                Some(reason) => bail!("`after` {reason}"),
+                Some(reason) => bail!(Invalid::new("after", reason)),
                 None => Ok(selection),
             },
             false => Ok(selection),
+        }
+    }
+
+    /// Reads a page of the log, newest first.
+    pub async fn read_newest(
+        &self,
+        before: Option<Seq>,
+        after: Seq,
+        limit: usize,
+        wanted: &Wanted,
+    ) -> anyhow::Result<Newest> {
+        match self {
+            Target::Server(remote) => remote.read_newest(before, after, limit, wanted).await,
+            Target::Store(bus) => Ok(bus.read_newest(before, after, limit, wanted).await?),
         }
     }
 
@@ -193,12 +217,14 @@ impl Target {
         match (found, event) {
             (Some(found), _) => Ok(found),
             (None, EventRef::Seq(seq)) => {
-                bail!("there is no event with seq {seq}: it was never given out, or retention has forgotten it")
+                bail!(Error::NotFound(format!(
+                    "there is no event with seq {seq}: it was never given out, or retention has forgotten it"
+                )))
             }
             (None, EventRef::Id(id)) => {
-                bail!(
+                bail!(Error::NotFound(format!(
                     "there is no event with id {id}: it was never published, was cancelled, or retention has forgotten it"
-                )
+                )))
             }
         }
     }
@@ -211,9 +237,13 @@ impl Target {
         };
         match bus.store().cancel(id).await? {
             Cancelled::Gone => Ok(()),
-            Cancelled::AlreadyLogged(seq) => bail!("event {seq} is in the log already, and stays there"),
+            Cancelled::AlreadyLogged(seq) => {
+                bail!(StoreError::Conflict(format!("event {seq} is in the log already, and stays there")))
+            }
             Cancelled::Unknown => {
-                bail!("there is no event with id {id}: it was never published, or was cancelled before")
+                bail!(Error::NotFound(format!(
+                    "there is no event with id {id}: it was never published, or was cancelled before"
+                )))
             }
         }
     }

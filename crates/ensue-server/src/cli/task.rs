@@ -98,7 +98,7 @@ Examples:
   ensue task show github_issues_01a1e2e6-451a-783a-8000-000000000001
   ensue task show github_issues_01a1e2e6-451a-783a-8000-000000000001 --json | jq -r .status
 
-With --json: the answer of GET /tasks/ID. Exit code 1: there is no such task (any more).")]
+With --json: the answer of GET /tasks/ID. Exit code 3: the task does not exist (any more).")]
 pub struct ShowArgs {
     /// Its id
     id: String,
@@ -142,7 +142,7 @@ Examples:
 
 One that waits is over at once. The program of one that runs is asked to end (SIGTERM) and, after
 five seconds, ended, with all that it has started. With --json: the task as it is then.
-Exit code 1: there is no such task, or it is over already.")]
+Exit code 3: the task does not exist; 4: it is over already.")]
 pub struct CancelArgs {
     /// Its id
     id: String,
@@ -186,7 +186,7 @@ async fn run_one(args: RunArgs) -> anyhow::Result<Outcome> {
     }
     if !args.output.json {
         let already = if is_new { "" } else { " waits or runs already: this is what it says" };
-        eprintln!("task {id}{already} (`ensue task cancel {id}{flags}` calls it off)");
+        output::note(format_args!("task {id}{already} (`ensue task cancel {id}{flags}` calls it off)"));
     }
     let shows = Shows { start: None, end: None, json: args.output.json, progress: !args.output.json };
     if !follow(&target, &id, true, shows).await? {
@@ -196,7 +196,7 @@ async fn run_one(args: RunArgs) -> anyhow::Result<Outcome> {
     let status = shown(&task["status"]);
     match args.output.json {
         true => output::json(&task)?,
-        false => eprintln!("task {id} is {status}"),
+        false => output::note(format_args!("task {id} is {status}")),
     }
     match TaskStatus::parse(&status) {
         Some(TaskStatus::Success) => Ok(Outcome::Done),
@@ -227,7 +227,7 @@ impl Shows {
             return output::json(&line);
         }
         let [time, level] = ["time", "level"].map(|field| shown(&line[field]));
-        let message = output::harmless(line["message"].as_str().unwrap_or_default());
+        let message = line["message"].as_str().unwrap_or_default();
         output::line(format_args!("{time}  {level:5}  {message}"))
     }
 }
@@ -243,7 +243,7 @@ async fn follow(target: &Target, id: &str, to_its_end: bool, shows: Shows) -> an
         let is_over = !to_its_end || status.is_none_or(TaskStatus::is_final);
         let progress = ask::progress(&task);
         if shows.progress && !progress.is_empty() && progress != told {
-            eprintln!("  {progress}");
+            output::note(format_args!("  {progress}"));
             told = progress;
         }
         let Some(job) = job_of_task(id) else { return Ok(true) };
@@ -292,10 +292,10 @@ async fn list(args: ListArgs) -> anyhow::Result<Outcome> {
     let heads = ["id", "status", "priority", "created_at", "started_at", "finished_at", "progress"];
     match rows.is_empty() {
         true => output::line("there is no such task")?,
-        false => output::line(output::table(heads, rows))?,
+        false => output::block(output::table(heads, rows))?,
     }
     if let Some(next) = answer["next"].as_str() {
-        eprintln!("what follows: --after {next}");
+        output::note(format_args!("what follows: --after {next}"));
     }
     Ok(Outcome::Done)
 }

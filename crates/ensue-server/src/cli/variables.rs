@@ -2,8 +2,10 @@
 //!
 //! A mistyped flag is refused; a mistyped `ENSUE_LISEN` would be passed over, and the server listen elsewhere than its owner
 //! believes. It is only warned of: a variable may be there for another version.
+//!
+//! Variables with secrets are removed once they are read ([`hide`]).
 
-use super::LOG_VARIABLE;
+use super::logging::LOG_VARIABLE;
 use clap::Command;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,6 +14,43 @@ use std::ffi::OsString;
 const PREFIX: &str = "ENSUE_";
 /// Those of the project's own tests.
 const TESTS: &str = "ENSUE_TEST_";
+
+/// Removes the variables that hold secrets, and overwrites their values where the system shows the environment that a
+/// process was started with (`/proc/PID/environ`): programs that this process starts run as the same user, and could read
+/// them there. To be called after the command line is parsed, and before there is another thread.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "the initial environment has no other access")]
+pub fn hide() {
+    use std::ffi::{CStr, c_char};
+
+    unsafe extern "C" {
+        static environ: *const *mut c_char;
+    }
+
+    for name in crate::executors::SECRET_VARIABLES {
+        // SAFETY: there is one thread, so that nobody else reads or changes the environment. `environ` is a list of C
+        // strings that ends with a null pointer. They were made by the system, or by `setenv`, in memory that may be
+        // written; a value is overwritten within its length.
+        unsafe {
+            let mut entry = environ;
+            while !entry.is_null() && !(*entry).is_null() {
+                let text = CStr::from_ptr(*entry).to_bytes();
+                let is_it = text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+                let (start, end) = (name.len() + 1, text.len());
+                if is_it {
+                    for index in start..end {
+                        (*entry).add(index).write_volatile(0);
+                    }
+                }
+                entry = entry.add(1);
+            }
+            std::env::remove_var(name);
+        }
+    }
+}
+
+#[cfg(not(unix))]
+pub fn hide() {}
 
 /// One warning for each variable of the environment that has our name and that no command reads.
 pub fn warnings(command: &Command, environment: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {

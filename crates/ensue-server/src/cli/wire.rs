@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 use ensue::{
-    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, ObjectKey, Page, Pending,
-    Selection, Seq, Streamed, Timestamp, Topic,
+    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, Newest, ObjectKey, Page,
+    Pending, Selection, Seq, Streamed, Timestamp, Topic,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -88,7 +88,7 @@ struct WireGap {
 #[derive(Deserialize)]
 struct WirePage {
     events: Vec<WireEvent>,
-    next: Seq,
+    next: Option<Seq>,
     first: Seq,
     condition_errors: Option<WireErrors>,
 }
@@ -148,12 +148,19 @@ pub fn gap(text: &str) -> anyhow::Result<Streamed> {
 
 /// A page of the log.
 pub fn selection(text: &str) -> anyhow::Result<Selection> {
-    let page: WirePage = parse(text)?;
-    let events = page.events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?;
-    let condition_errors = page.condition_errors.map(|WireErrors { count, first: WireError { seq, detail } }| {
+    let Newest { events, next, first, condition_errors } = newest(text)?;
+    let next = next.context("the server's answer does not say where the next page begins")?;
+    Ok(Selection { page: Page { events, next, first }, condition_errors })
+}
+
+/// A page of the log, newest first.
+pub fn newest(text: &str) -> anyhow::Result<Newest> {
+    let WirePage { events, next, first, condition_errors } = parse(text)?;
+    let events = events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?;
+    let condition_errors = condition_errors.map(|WireErrors { count, first: WireError { seq, detail } }| {
         ConditionErrors { count, first: ConditionError { seq, detail } }
     });
-    Ok(Selection { page: Page { events, next: page.next, first: page.first }, condition_errors })
+    Ok(Newest { events, next, first, condition_errors })
 }
 
 /// A list of events.

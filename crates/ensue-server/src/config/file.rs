@@ -3,6 +3,7 @@
 //! A mistake is answered with the file, the line and the field; nothing is guessed and nothing unknown is passed over.
 
 use super::handlers::{HandlersSection, HistorySection, WebhooksSection};
+use super::redact::redact;
 use super::schedules::SchedulesSection;
 use super::sources::SourcesSection;
 use super::units::{Size, Span};
@@ -89,7 +90,8 @@ pub fn place<T>(file: &Path, value: &Spanned<T>) -> String {
     format!("{}:{}:{}", file.display(), value.defined.line(), value.defined.column())
 }
 
-/// The parser's message with its place in front, the line itself under it, and what to do.
+/// The parser's message with its place in front, the line's key under it, and what to do. The value is not shown: it may
+/// be a credential under a mistyped key.
 fn explain(name: &str, text: &str, error: &serde_saphyr::Error) -> anyhow::Error {
     let message = error.without_snippet().to_string();
     let advice = format!("Correct it, then run `ensue config check {name}`.");
@@ -100,8 +102,15 @@ fn explain(name: &str, text: &str, error: &serde_saphyr::Error) -> anyhow::Error
     // The place leads already; the parser repeats it at the end.
     let message = message.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&message);
     let source = usize::try_from(line).ok().and_then(|line| text.lines().nth(line.saturating_sub(1)));
-    let quoted = source.map_or(String::new(), |source| format!("  {line} | {source}\n"));
-    anyhow!("{name}:{line}:{column}: {message}\n{quoted}{advice}")
+    let quoted = source.and_then(key).map_or(String::new(), |key| format!("  {line} | {key}: …\n"));
+    anyhow!("{}\n{quoted}{advice}", redact(&format!("{name}:{line}:{column}: {message}")))
+}
+
+/// The key of a line, indented as it is.
+fn key(line: &str) -> Option<&str> {
+    let (key, _) = line.split_once(':')?;
+    let is_of_a_key = |c: char| c.is_ascii_alphanumeric() || "_-. ".contains(c);
+    (key.len() <= 60 && key.chars().all(is_of_a_key)).then_some(key)
 }
 
 #[cfg(test)]
@@ -142,9 +151,9 @@ mod tests {
         assert!(unknown.contains("ensue config check my.yaml"), "{unknown}");
         let span = refusal("retention:\n  age: 7\n");
         assert!(span.starts_with("my.yaml:2:8: `7` is no length of time"), "{span}");
-        assert!(span.contains("2 |   age: 7"), "{span}");
+        assert!(span.contains("2 |   age: …"), "{span}");
         let kind = refusal("store: [a]\n");
-        assert!(kind.starts_with("my.yaml:1:8:") && kind.contains("1 | store: [a]"), "{kind}");
+        assert!(kind.starts_with("my.yaml:1:8:") && kind.contains("1 | store: …"), "{kind}");
         assert!(refusal("store: a\nstore: b\n").starts_with("my.yaml:2:1: duplicate"));
     }
 }

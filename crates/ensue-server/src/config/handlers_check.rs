@@ -1,6 +1,6 @@
 //! Can what the config file says about handlers be?
 
-use super::handlers::{Entry, Fields, HandlersSection, Logs, RetryFields};
+use super::handlers::{Entry, Fields, HandlersSection, Logs, RetryFields, WebhookFormat};
 use crate::executors::{Guard, check_url};
 use anyhow::anyhow;
 use ensue::{GroupName, HandlerLimits, Invalid, Json, Mode, OnExhausted, Retry, Start, Topic, Where};
@@ -40,7 +40,7 @@ pub enum Runs {
     /// A program and its arguments.
     Command(Vec<String>),
     /// A URL that the event is posted to.
-    Webhook(Url),
+    Webhook(Url, WebhookFormat),
     /// Nothing here: workers elsewhere claim its deliveries.
     Pull,
 }
@@ -118,7 +118,7 @@ impl Runs {
         match self {
             Self::CompiledIn(name) => format!("code `{name}`"),
             Self::Command(command) => format!("command {}", command.first().map_or("", String::as_str)),
-            Self::Webhook(url) => format!("webhook to {}", url.host_str().unwrap_or_default()),
+            Self::Webhook(url, _) => format!("webhook to {}", url.host_str().unwrap_or_default()),
             Self::Pull => "workers elsewhere".to_owned(),
         }
     }
@@ -216,6 +216,9 @@ impl Place<'_> {
     }
 
     fn runs(&self, entry: &Spanned<Entry>, fields: &Fields, guard: &Guard) -> anyhow::Result<Runs> {
+        if let Some(format) = fields.format.as_ref().filter(|_| fields.webhook.is_none()) {
+            return Err(self.refuse(format, Some("format"), "is for a `webhook`: add one, or leave it out"));
+        }
         if let Some(pull) = fields.pull.as_ref().filter(|pull| pull.value) {
             return self.pull(pull, fields);
         }
@@ -224,7 +227,9 @@ impl Place<'_> {
                 command_of(&command.value.0).map_err(|reason| self.refuse(command, Some("command"), reason))
             }
             (None, Some(webhook)) => {
-                webhook_of(&webhook.value, guard).map_err(|reason| self.refuse(webhook, Some("webhook"), reason))
+                let format = fields.format.as_ref().map(|format| format.value).unwrap_or_default();
+                webhook_of(&webhook.value, format, guard)
+                    .map_err(|reason| self.refuse(webhook, Some("webhook"), reason))
             }
             (None, None) => {
                 let reason =
@@ -279,11 +284,11 @@ pub fn command_of(command: &[String]) -> Result<Runs, String> {
 }
 
 /// A URL to post to, or why that cannot be.
-pub fn webhook_of(url: &str, guard: &Guard) -> Result<Runs, String> {
+pub fn webhook_of(url: &str, format: WebhookFormat, guard: &Guard) -> Result<Runs, String> {
     let url =
         Url::parse(url).map_err(|error| format!("is no URL ({error}): write one such as https://example.com/hook"))?;
     check_url(&url, guard)?;
-    Ok(Runs::Webhook(url))
+    Ok(Runs::Webhook(url, format))
 }
 
 /// A condition and its params; a refusal names the one that cannot be.
@@ -343,6 +348,7 @@ mod tests {
                 "{ name: a, command: [x], webhook: 'https://h' }",
                 "my.yaml:3:39: `handlers.a.b[0].webhook` stands beside",
             ),
+            ("{ name: a, command: [x], format: json }", "my.yaml:3:38: `handlers.a.b[0].format` is for a `webhook`"),
             ("{ name: a, webhook: nowhere }", "my.yaml:3:25: `handlers.a.b[0].webhook` is no URL"),
             ("{ name: a, webhook: 'http://10.0.0.1/' }", "my.yaml:3:25: `handlers.a.b[0].webhook` is not allowed"),
             ("{ name: a, pull: true, command: [x] }", "my.yaml:3:22: `handlers.a.b[0].pull` stands beside a `command`"),

@@ -1,19 +1,30 @@
 //! Where may the server listen, and where do clients on this machine find it then?
 
-use super::tokens::GOOD_TOKEN;
+use super::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The addresses that are meant. One that others can reach needs a token (S5).
-pub async fn addresses(listen: &str, has_token: bool) -> anyhow::Result<Vec<SocketAddr>> {
+/// Resolves the listen address. One that others can reach needs a token (S5), and none that can be guessed.
+pub async fn addresses(listen: &str, tokens: &[NamedToken]) -> anyhow::Result<Vec<SocketAddr>> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(listen)
         .await
         .with_context(|| format!("`{listen}` is no address to listen on: write one such as 127.0.0.1:4747"))?
         .collect();
-    if !has_token && addresses.iter().any(|address| !address.ip().is_loopback()) {
+    if addresses.iter().all(|address| address.ip().is_loopback()) {
+        return Ok(addresses);
+    }
+    if tokens.is_empty() {
         bail!(
             "refusing to listen on {listen} without a token: everybody who can reach it could read and write the log. \
              Set ENSUE_TOKEN (such as the output of `{GOOD_TOKEN}`) or --token-file, or listen on 127.0.0.1"
+        );
+    }
+    let weak: Vec<&str> = tokens.iter().filter(|token| token.is_weak()).map(|token| token.name.as_str()).collect();
+    if !weak.is_empty() {
+        bail!(
+            "refusing to listen on {listen} with tokens of fewer than {TOKEN_BYTES_MIN} characters, which can be \
+             guessed: {}. Replace each with the output of `{GOOD_TOKEN}`, or listen on 127.0.0.1",
+            weak.join(", ")
         );
     }
     Ok(addresses)
@@ -61,12 +72,15 @@ mod tests {
     /// S5: an address that others can reach is refused without a token.
     #[tokio::test]
     async fn only_loopback_needs_no_token() {
-        assert!(addresses("127.0.0.1:0", false).await.is_ok());
-        assert!(addresses("0.0.0.0:0", true).await.is_ok());
+        let token = |length: usize| [NamedToken::new("t", &"x".repeat(length)).unwrap()];
+        assert!(addresses("127.0.0.1:0", &[]).await.is_ok());
+        assert!(addresses("127.0.0.1:0", &token(1)).await.is_ok());
+        assert!(addresses("0.0.0.0:0", &token(TOKEN_BYTES_MIN)).await.is_ok());
+        assert!(addresses("0.0.0.0:0", &token(TOKEN_BYTES_MIN - 1)).await.is_err());
         for (listen, needle) in
             [("0.0.0.0:0", "ENSUE_TOKEN"), ("[::]:0", "ENSUE_TOKEN"), ("nonsense", "127.0.0.1:4747")]
         {
-            let error = addresses(listen, false).await.unwrap_err().to_string();
+            let error = addresses(listen, &[]).await.unwrap_err().to_string();
             assert!(error.contains(listen) && error.contains(needle), "{error}");
         }
     }

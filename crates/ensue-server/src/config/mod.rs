@@ -14,6 +14,7 @@
 //! | What is said about a schedule, and can that be? | `schedules.rs` |
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
+//! | Which parts of an error are not shown? | `redact.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
 
 pub mod command_line;
@@ -22,6 +23,7 @@ pub mod handlers;
 pub mod handlers_check;
 pub mod handlers_on_store;
 pub mod listen;
+pub mod redact;
 pub mod schedules;
 pub mod sources;
 pub mod tokens;
@@ -104,6 +106,8 @@ pub struct Settings {
     listen_place: Option<String>,
     /// Who may use the server; nobody is asked if it is empty.
     pub tokens: Vec<NamedToken>,
+    /// The file that some of them are from.
+    token_file: Option<PathBuf>,
     /// What to keep of the log.
     pub retention: Retention,
     /// What follows from which events.
@@ -190,8 +194,13 @@ fn first<T>(by: Source, given: Option<T>, file: Option<T>) -> (Option<T>, Source
 }
 
 impl Settings {
-    /// Adds what the config file says to what flags and variables say, and the defaults to that.
+    /// Adds what the config file says to what flags and variables say, and the defaults to that. An error shows no
+    /// credentials.
     pub fn resolve(given: Given) -> anyhow::Result<Self> {
+        Self::resolve_shown(given).map_err(redacted)
+    }
+
+    fn resolve_shown(given: Given) -> anyhow::Result<Self> {
         if given.dev && given.store.is_some() {
             bail!("--dev keeps the log in memory and --store (or ENSUE_STORE) names a store: leave one of them out");
         }
@@ -280,6 +289,7 @@ impl Settings {
             listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
             listen_place,
             tokens,
+            token_file,
             retention: Retention {
                 age: age.map(|span| span.0),
                 bytes: size.map(|size| size.0),
@@ -323,11 +333,12 @@ impl Settings {
             Place::File(path) => check_path(Path::new(path))?,
             Place::Memory | Place::Postgres => {}
         }
-        let addresses = listen::addresses(&self.listen, !self.tokens.is_empty()).await;
-        match &self.listen_place {
+        let addresses = listen::addresses(&self.listen, &self.tokens).await;
+        let addresses = match &self.listen_place {
             Some(place) => addresses.with_context(|| place.clone()),
             None => addresses,
-        }
+        };
+        addresses.map_err(redacted)
     }
 
     /// The names of the tokens that can be guessed.
@@ -346,6 +357,7 @@ impl Settings {
                 weak.join(", ")
             )],
         };
+        warnings.extend(self.token_file.as_deref().and_then(tokens::mode_warning));
         let now = Timestamp::now();
         let odd = |one: &Schedule| Some(format!("schedule `{}`: {}", one.name, one.warning(now)?));
         warnings.extend(self.schedules.iter().filter_map(odd));
@@ -372,6 +384,11 @@ impl Settings {
             None => "also what a group has not read".into(),
         }
     }
+}
+
+/// The error as one text without credentials.
+fn redacted(error: anyhow::Error) -> anyhow::Error {
+    anyhow!(redact::redact(&format!("{error:#}")))
 }
 
 /// A config file's name, for messages.

@@ -2,7 +2,7 @@
 
 use super::command_line::CommandLine;
 use super::file::place;
-use super::handlers::{RetryFields, Wait};
+use super::handlers::{RetryFields, Wait, WebhookFormat};
 use super::handlers_check::{self, Runs};
 use crate::executors::Guard;
 use anyhow::anyhow;
@@ -162,7 +162,7 @@ impl At<'_> {
         let runs = match (&fields.command, &fields.webhook) {
             (Some(command), None) => handlers_check::command_of(&command.value.0)
                 .map_err(|reason| self.refuse(command, ".command", reason))?,
-            (None, Some(webhook)) => handlers_check::webhook_of(&webhook.value, guard)
+            (None, Some(webhook)) => handlers_check::webhook_of(&webhook.value, WebhookFormat::Json, guard)
                 .map_err(|reason| self.refuse(webhook, ".webhook", reason))?,
             (None, None) => {
                 let reason = "says nothing to run: add a `command: [program, …]` or a `webhook: https://…`";

@@ -38,13 +38,19 @@ fn split(text: &str) -> Option<(u64, &str)> {
     Some((text[..digits].parse().ok()?, text[digits..].trim()))
 }
 
+/// The text, unless it is too long for what is meant here: it may be a credential in the wrong place.
+fn quoted(text: &str) -> String {
+    if text.len() <= 20 { format!("`{text}`") } else { "this value".to_owned() }
+}
+
 impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no length of time: write a whole number and a unit, such as 500ms, 1s, 5m, 2h, 7d or 4w"
+                "{} is no length of time: write a whole number and a unit, such as 500ms, 1s, 5m, 2h, 7d or 4w",
+                quoted(text)
             )
         };
         let (count, unit) = split(text).ok_or_else(wrong)?;
@@ -61,7 +67,8 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no size: write a whole number and a unit, such as 500MB, 10GB or 2GiB");
+        let wrong =
+            || format!("{} is no size: write a whole number and a unit, such as 500MB, 10GB or 2GiB", quoted(text));
         let (count, unit) = split(text).ok_or_else(wrong)?;
         if count == 0 {
             return Err(format!("`{text}` would forget everything at once: write more than 0, or leave it out"));

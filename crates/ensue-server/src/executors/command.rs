@@ -37,7 +37,7 @@ pub const CLAIM_VARIABLE: &str = "ENSUE_CLAIM";
 /// What a program is told about its task, beside these.
 pub const TASK_VARIABLES: [&str; 3] = ["ENSUE_TASK_ID", "ENSUE_SOURCE", "ENSUE_COLLECTION"];
 /// Settings of this server that hold secrets, and are none of a program's business.
-const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
+pub const SECRET_VARIABLES: [&str; 2] = ["ENSUE_TOKEN", "ENSUE_STORE"];
 
 /// A program and its arguments.
 #[derive(Debug)]

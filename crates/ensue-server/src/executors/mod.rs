@@ -18,7 +18,7 @@ mod tally;
 mod webhook;
 
 pub use authorities::Authorities;
-pub use command::{CLAIM_VARIABLE, TASK_VARIABLES, VARIABLES};
+pub use command::{CLAIM_VARIABLE, SECRET_VARIABLES, TASK_VARIABLES, VARIABLES};
 pub use guard::Guard;
 pub use tally::Tally;
 pub use webhook::check_url;
@@ -89,8 +89,8 @@ impl Executors {
                 };
                 builder.handle(run).map_err(wrong)
             }
-            Runs::Webhook(url) => {
-                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities);
+            Runs::Webhook(url, format) => {
+                let webhook = Webhook::new(url.clone(), *format, &self.guard, &self.authorities);
                 let webhook = Arc::new(webhook.map_err(|reason| handler.refusal("webhook", &reason))?);
                 let tally = self.tally.clone();
                 let run = move |event: Event, cx: Context| {
@@ -120,8 +120,8 @@ impl Executors {
                     async move { counted(&tally, &cx, program.run(event, &cx)).await }
                 })
             }
-            Runs::Webhook(url) => {
-                let webhook = Webhook::new(url.clone(), &self.guard, &self.authorities);
+            Runs::Webhook(url, format) => {
+                let webhook = Webhook::new(url.clone(), *format, &self.guard, &self.authorities);
                 let webhook = Arc::new(webhook.map_err(|reason| config.refusal("webhook", &reason))?);
                 CollectionHandler::new(source, name, options, move |event: Event, cx: Context| {
                     let (webhook, tally) = (webhook.clone(), tally.clone());
@@ -154,7 +154,7 @@ fn configured(builder: HandlerBuilder, handler: &HandlerConfig) -> HandlerBuilde
     builder = match (&handler.runs, handler.timeout) {
         (Runs::CompiledIn(_) | Runs::Pull, Some(timeout)) => builder.timeout(timeout),
         (Runs::CompiledIn(_) | Runs::Pull, None) => builder,
-        (Runs::Command(_) | Runs::Webhook(_), timeout) => builder.own_timeout(timeout),
+        (Runs::Command(_) | Runs::Webhook(..), timeout) => builder.own_timeout(timeout),
     };
     builder = builder.retry(options.retry.clone().unwrap_or_default());
     builder = if options.ordered { builder } else { builder.unordered() };

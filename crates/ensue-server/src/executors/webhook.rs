@@ -1,11 +1,14 @@
 //! How is an event sent to a URL?
 //!
-//! As a POST of the JSON that `GET /v1/events/{seq}` shows, with the task beside it if it is for one. An answer of 2xx is success. `webhook-id` is the same however
+//! As a POST of the JSON that `GET /v1/events/{seq}` shows, with the task beside it if it is for one; with `format:
+//! cloudevents` as a CloudEvent. An answer of 2xx is success. `webhook-id` is the same however
 //! often an event is sent to a handler's URL, so that a receiver can tell a repetition (H18).
 
 use super::authorities::{self, Authorities};
 use super::guard::Guard;
 use super::input;
+use crate::config::handlers::WebhookFormat;
+use crate::http::cloudevents_out::{self, CloudEvent};
 use ensue::{Context, Event, HandlerError, Outcome, Timestamp};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
@@ -27,6 +30,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 #[derive(Debug)]
 pub(super) struct Webhook {
     url: Url,
+    format: WebhookFormat,
     client: Client,
 }
 
@@ -44,7 +48,7 @@ pub fn check_url(url: &Url, guard: &Guard) -> Result<(), String> {
 }
 
 impl Webhook {
-    pub fn new(url: Url, guard: &Guard, trusted: &Authorities) -> Result<Self, String> {
+    pub fn new(url: Url, format: WebhookFormat, guard: &Guard, trusted: &Authorities) -> Result<Self, String> {
         check_url(&url, guard)?;
         let client = Client::builder()
             .dns_resolver(Arc::new(guard.clone()))
@@ -56,13 +60,17 @@ impl Webhook {
             .user_agent(concat!("ensue/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| format!("cannot be set up: {}", root_cause(&error)))?;
-        Ok(Self { url, client })
+        Ok(Self { url, format, client })
     }
 
     /// Sends one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        let body = input(&event, cx)?;
-        let request = self.client.post(self.url.clone()).headers(headers(&event, cx)).body(body);
+        let (media_type, body) = match self.format {
+            WebhookFormat::Json => ("application/json", input(&event, cx)?),
+            WebhookFormat::CloudEvents => (cloudevents_out::ONE, serde_json::to_vec(&CloudEvent::from(&event))?),
+        };
+        let headers = headers(&event, cx, media_type);
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let attempt = async {
             let response = request.send().await.map_err(|error| {
                 let host = self.url.host_str().unwrap_or_default();
@@ -86,9 +94,9 @@ impl Webhook {
     }
 }
 
-fn headers(event: &Event, cx: &Context) -> HeaderMap {
+fn headers(event: &Event, cx: &Context, media_type: &'static str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     let values = [
         ("webhook-id", format!("{}.{}", event.id, cx.handler())),
         ("webhook-timestamp", Timestamp::now().as_second().to_string()),

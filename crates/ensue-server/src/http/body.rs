@@ -63,6 +63,14 @@ pub(super) fn batch(body: &str, read: ReadEvent) -> Result<Published, Problem> {
     many(elements.len(), elements.iter().map(|element| element.get()), read)
 }
 
+/// An array of JSON objects, possibly empty, as CloudEvents allows it.
+pub(super) fn batch_or_empty(body: &str, read: ReadEvent) -> Result<Published, Problem> {
+    match serde_json::from_str::<[&RawValue; 0]>(body) {
+        Ok([]) => Ok(Published::Batch(Vec::new())),
+        Err(_) => batch(body, read),
+    }
+}
+
 /// One JSON object a line; blank lines are passed over.
 pub(super) fn lines(body: &str, read: ReadEvent) -> Result<Published, Problem> {
     let lines = || body.lines().filter(|line| !line.trim().is_empty());

@@ -1,7 +1,8 @@
-//! How many clients are served at once, and for how long each?
+//! Accepts connections, up to a limit, and serves each in a task of its own.
 //!
-//! Every connection is a task. At the limit no more are accepted: whoever comes then waits in the system's queue until
-//! somebody leaves, and those who are in are served as ever. `patience.rs` says who has to leave.
+//! At the limit a newcomer displaces the connections that have been without a complete request for longest: silent ones,
+//! kept-alive ones, and those with half a head. Requests under way are never cut off: where they fill the limit, the
+//! newcomer waits until one ends. `patience.rs` has the other reasons to close a connection.
 
 use super::measure::Counted;
 use super::patience::{Overdue, Patience, Serving, Watch, Watched};
@@ -17,16 +18,17 @@ use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tower::Service;
 
 /// The most connections that are open at once, unless told.
@@ -36,6 +38,12 @@ pub const CONNECTIONS_MAX: usize = 16_000;
 const BUFFER_BYTES_MAX: usize = 128 << 10;
 /// How long to wait when the system cannot give another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for displaced connections to end before others are displaced.
+const DISPLACE_INTERVAL: Duration = Duration::from_millis(100);
+/// One in so many connections is displaced at a time.
+const DISPLACED_SHARE: usize = 64;
+/// How often to warn that the limit is reached.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 /// How long the farewell to a client that is given up may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
@@ -57,32 +65,99 @@ impl Default for ConnectionLimits {
 /// Serves HTTP/1.1 until `stop` becomes true; then nobody is let in, and it ends when the requests under way have ended.
 /// Dropped, it cuts all connections.
 pub async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimits, mut stop: watch::Receiver<bool>) {
-    let mut connections = JoinSet::new();
-    let mut is_full = false;
+    let mut connections = Connections::new(limits.connections_max);
     loop {
-        let was_full = std::mem::replace(&mut is_full, connections.len() >= limits.connections_max.max(1));
-        if is_full && !was_full {
-            tracing::warn!("{} connections are open, the most allowed: others wait", connections.len());
-        }
-        tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => break,
-            // What became of it is of no interest: a panic was reported where it happened.
-            Some(_ended) = connections.join_next() => {}
-            accepted = listener.accept(), if !is_full => match accepted {
-                Ok((io, _address)) => {
-                    connections.spawn(hold(io, router.clone(), limits.patience, stop.clone()));
+            () = connections.one_ends() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((io, _address)) => {
+                tokio::select! {
+                    biased;
+                    () = stopped(&mut stop) => break,
+                    () = connections.make_room() => {}
                 }
-                Err(error) if is_of_one_client(&error) => {}
-                Err(error) => {
-                    tracing::warn!("cannot accept a connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+                let watch = Watch::new();
+                let held = hold(io, router.clone(), limits.patience, watch.clone(), stop.clone());
+                connections.spawn(watch, held);
+            }
+            Err(error) if is_of_one_client(&error) => {}
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
     drop(listener);
-    while connections.join_next().await.is_some() {}
+    while !connections.tasks.is_empty() {
+        connections.one_ends().await;
+    }
+}
+
+/// The connections that are open.
+struct Connections {
+    tasks: JoinSet<()>,
+    watches: HashMap<task::Id, Arc<Watch>>,
+    count_max: usize,
+    warned_at: Option<Instant>,
+}
+
+impl Connections {
+    fn new(count_max: usize) -> Self {
+        Self { tasks: JoinSet::new(), watches: HashMap::new(), count_max: count_max.max(1), warned_at: None }
+    }
+
+    fn spawn(&mut self, watch: Arc<Watch>, connection: impl Future<Output = ()> + Send + 'static) {
+        let task = self.tasks.spawn(connection);
+        self.watches.insert(task.id(), watch);
+    }
+
+    /// Returns when a connection has ended; never while there is none. Cancel-safe.
+    async fn one_ends(&mut self) {
+        // A panic was reported where it happened.
+        let id = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, ()))) => id,
+            Some(Err(error)) => error.id(),
+            None => std::future::pending().await,
+        };
+        self.watches.remove(&id);
+    }
+
+    /// Returns when there is room for another connection.
+    async fn make_room(&mut self) {
+        while self.tasks.len() >= self.count_max {
+            let displaced = self.displace();
+            self.warn(displaced);
+            // One that gets a request at the last moment stays: then others are displaced.
+            let _ended_or_late = tokio::time::timeout(DISPLACE_INTERVAL, self.one_ends()).await;
+        }
+    }
+
+    /// Displaces the longest idle connections, and returns their number. They are several, as finding them means looking
+    /// at all.
+    fn displace(&self) -> usize {
+        let mut idle: Vec<(Instant, &Watch)> =
+            self.watches.values().filter_map(|watch| Some((watch.idle_since()?, &**watch))).collect();
+        idle.sort_unstable_by_key(|(since, _)| *since);
+        let count = self.count_max.div_ceil(DISPLACED_SHARE);
+        idle.iter().take(count).map(|(_, watch)| watch.displace()).count()
+    }
+
+    fn warn(&mut self, displaced: usize) {
+        let now = Instant::now();
+        if self.warned_at.is_some_and(|warned_at| now - warned_at < WARN_INTERVAL) {
+            return;
+        }
+        self.warned_at = Some(now);
+        let count = self.tasks.len();
+        match displaced {
+            0 => tracing::warn!("connection limit of {count} reached by requests under way: new connections wait"),
+            _ => tracing::warn!("connection limit of {count} reached: idle connections are closed for new ones"),
+        }
+    }
 }
 
 /// The client was gone before it was let in.
@@ -92,13 +167,12 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 /// One connection, from its first byte to its end.
-async fn hold(io: TcpStream, router: Router, patience: Patience, mut stop: watch::Receiver<bool>) {
+async fn hold(io: TcpStream, router: Router, patience: Patience, watch: Arc<Watch>, mut stop: watch::Receiver<bool>) {
     // An answer is one small write: waiting for more to send with it would only delay it.
     if let Err(error) = io.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was not set");
     }
     let _open = Counted::new("ensue_connections");
-    let watch = Watch::new();
     let io = TokioIo::new(PoliteIo::new(Watched { io, watch: watch.clone() }));
     let door = Door { router, watch: watch.clone() };
     let mut connection = http1::Builder::new().max_buf_size(BUFFER_BYTES_MAX).serve_connection(io, door);
@@ -129,7 +203,9 @@ async fn hold(io: TcpStream, router: Router, patience: Patience, mut stop: watch
             // Whether it took the answer or not: it is given up.
             let _ = tokio::time::timeout(FAREWELL_MAX, farewell).await;
         }
-        Overdue::Silent | Overdue::Stalled => tracing::trace!(?reason, "a connection was given up"),
+        Overdue::Silent | Overdue::Stalled | Overdue::Displaced => {
+            tracing::trace!(?reason, "a connection was given up")
+        }
     }
 }
 

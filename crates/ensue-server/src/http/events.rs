@@ -1,13 +1,14 @@
 //! How are events read, found and cancelled?
 
 use super::App;
+use super::cloudevents_out::{self, Form};
 use super::problem::{Kind, Problem};
 use super::query::{NoQuery, Query, SEQ_MAX};
 use super::responses::{AlreadyLogged, BadRequest, Invalid, NotFound, StoreProblems};
-use super::shapes::{self, CancelledShape, EventShape, EventState, PageShape};
+use super::shapes::{self, CancelledShape, CloudEventShape, EventShape, EventState, PageShape};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use ensue::{Bounds, Cancelled, Ensue, EventId, Found, Seq};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use uuid::Uuid;
 /// `first` beyond the place after `after` tells how many can no longer be read. An `after` beyond the newest event is
 /// refused with 422 (a stream, which goes on by itself, tells it as `ensue.gap`).
 ///
+/// With `order=desc` the page has the newest events first, and `next` is the `before` of the next page. It is null after
+/// the oldest event in range. `after` and `from_time` then limit how far back the pages go.
+///
 /// With a condition in `where`, the page has the events for which it holds. Those on which it fails, as a cast of a text
 /// that is no number does, are left out and counted in `condition_errors`.
 #[utoipa::path(
@@ -29,6 +33,8 @@ use uuid::Uuid;
     tag = "events",
     params(
         ("after" = Option<u64>, Query, description = "Events after this place; 0, the default, for all"),
+        ("order" = Option<String>, Query, description = "`asc` (the default), or `desc` for the newest first"),
+        ("before" = Option<u64>, Query, description = "Only with `order=desc`: events before this place; from the newest if left out"),
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "At most this many; 100 unless told"),
         ("topic" = Option<String>, Query, description = "This topic and those below it: `order` matches `order.paid`, never `orders`"),
         ("object" = Option<String>, Query, description = "Events of this object alone"),
@@ -38,23 +44,47 @@ use uuid::Uuid;
         ("state" = Option<String>, Query, description = "`logged` (the default), or `pending` for the delayed events in the order in which they will enter the log"),
     ),
     responses(
-        (status = 200, description = "A page, in `seq` order", body = PageShape),
+        (status = 200, description = "A page, in `seq` order or, with `order=desc`, in reverse. With `Accept: application/cloudevents-batch+json` an array of \
+            CloudEvents; the headers `ensue-next` and `ensue-first` hold `next` and `first`", content(
+            (PageShape = "application/json"),
+            (Vec<CloudEventShape> = "application/cloudevents-batch+json")
+        )),
         BadRequest,
         Invalid,
         StoreProblems,
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Result<Response, Problem> {
-    let known = ["after", "limit", "topic", "object", "where", "params", "from_time", "state"];
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let form = Form::accepted(&headers);
+    let known = ["after", "before", "order", "limit", "topic", "object", "where", "params", "from_time", "state"];
     let query = Query::parse(raw.as_deref(), &known)?;
     let limit = query.page_limit()?;
     match query.text("state") {
         None | Some("logged") => {}
-        Some("pending") => return list_pending(&app.bus, &query, limit).await,
+        Some("pending") => return list_pending(&app.bus, &query, limit, form).await,
         Some(_) => return Err(Problem::bad_request("state", "must be `logged` or `pending`")),
     }
-    let wanted = query.wanted()?;
+    let wanted = query.wanted().await?;
+    let before = query.seq("before")?;
     let after = start(&app.bus, &query).await?.unwrap_or(0);
+    match query.text("order") {
+        None | Some("asc") => {}
+        Some("desc") => {
+            let newest = app.bus.read_newest(before, after, limit, &wanted).await?;
+            return Ok(match form {
+                Form::Json => shapes::json(StatusCode::OK, &PageShape::from(&newest)),
+                Form::One | Form::Batch => cloudevents_out::newest(&newest),
+            });
+        }
+        Some(_) => return Err(Problem::bad_request("order", "must be `asc` or `desc`")),
+    }
+    if before.is_some() {
+        return Err(Problem::bad_request("before", "needs `order=desc`; use `after` to read in ascending order"));
+    }
     let selection = app.bus.read(after, limit, &wanted).await?;
     let page = &selection.page;
     if page.next == after
@@ -62,7 +92,10 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     {
         return Err(Problem::invalid("after", reason));
     }
-    Ok(shapes::json(StatusCode::OK, &PageShape::from(&selection)))
+    Ok(match form {
+        Form::Json => shapes::json(StatusCode::OK, &PageShape::from(&selection)),
+        Form::One | Form::Batch => cloudevents_out::page(&selection),
+    })
 }
 
 /// Why a place cannot be read from, if it is beyond the end: no reader was ever given it by this log, or it was lost in a
@@ -77,14 +110,17 @@ pub(crate) fn beyond_end(after: Seq, bounds: Bounds) -> Option<String> {
     })
 }
 
-async fn list_pending(bus: &Ensue, query: &Query, limit: usize) -> Result<Response, Problem> {
-    for name in ["after", "topic", "object", "where", "params", "from_time"] {
+async fn list_pending(bus: &Ensue, query: &Query, limit: usize, form: Form) -> Result<Response, Problem> {
+    for name in ["after", "before", "order", "topic", "object", "where", "params", "from_time"] {
         if query.text(name).is_some() {
             return Err(Problem::bad_request(name, "does not go with `state=pending`; leave it out"));
         }
     }
     let pending = bus.store().pending(limit).await?;
-    Ok(shapes::json(StatusCode::OK, &PageShape::of_pending(&pending)))
+    Ok(match form {
+        Form::Json => shapes::json(StatusCode::OK, &PageShape::of_pending(&pending)),
+        Form::One | Form::Batch => cloudevents_out::pending(&pending),
+    })
 }
 
 /// The place that `after` and `from_time` ask to begin after, whichever is later.
@@ -154,7 +190,11 @@ pub(super) fn unknown_id(id: EventId) -> Problem {
     tag = "events",
     params(("place" = String, Path, description = "The event's `seq` or `id`")),
     responses(
-        (status = 200, description = "The event, in the log or pending", body = EventShape),
+        (status = 200, description = "The event, in the log or pending; with `Accept: application/cloudevents+json` as a \
+            CloudEvent", content(
+            (EventShape = "application/json"),
+            (CloudEventShape = "application/cloudevents+json")
+        )),
         BadRequest,
         NotFound,
         StoreProblems,
@@ -164,7 +204,9 @@ pub(super) async fn show(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
     _: NoQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let form = Form::accepted(&headers);
     let found = match named(path)? {
         Named::Place(seq) => match app.bus.event(seq).await? {
             Some(event) => Found::Logged(event),
@@ -172,11 +214,12 @@ pub(super) async fn show(
         },
         Named::Id(id) => app.bus.find(id).await?.ok_or_else(|| unknown_id(id))?,
     };
-    let shape = match &found {
-        Found::Logged(event) => EventShape::from(event),
-        Found::Pending(pending) => EventShape::from(pending),
-    };
-    Ok(shapes::json(StatusCode::OK, &shape))
+    Ok(match (form, &found) {
+        (Form::Json, Found::Logged(event)) => shapes::json(StatusCode::OK, &EventShape::from(event)),
+        (Form::Json, Found::Pending(pending)) => shapes::json(StatusCode::OK, &EventShape::from(pending)),
+        (form, Found::Logged(event)) => cloudevents_out::one(form, event.into()),
+        (form, Found::Pending(pending)) => cloudevents_out::one(form, pending.into()),
+    })
 }
 
 /// Cancels a delayed event

@@ -157,7 +157,7 @@ pub(super) async fn explain(State(app): State<Arc<App>>, RawQuery(raw): RawQuery
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_job(id).await?)))
         }
         "object" => {
-            let object = ObjectKey::parse(value).map_err(Problem::of_request)?;
+            let object = ObjectKey::parse_filter(value).map_err(Problem::of_request)?;
             Ok(shapes::json(StatusCode::OK, &ExplainedShape::from(&bus.explain_object(&object).await?)))
         }
         _ => {

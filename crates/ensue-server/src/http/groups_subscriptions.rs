@@ -12,8 +12,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::Json;
 use ensue::groups::Wants;
+use ensue::{Invalid, Json};
 use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 /// The fields of a subscription.
 const FIELDS: &[&str] = &["topic", "where", "params", "expires_in"];
 
-/// What a group is to get. Other fields are refused; without any it gets everything.
+/// Events that a group is to get, by `topic`, `where` or both. Other fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NewSubscription)]
 #[expect(dead_code, reason = "describes what `fields_body.rs` reads by hand")]
@@ -39,6 +39,16 @@ pub(super) struct NewSubscriptionShape {
     /// Goes when nobody reads the group or touches the subscription for this long, such as `10m`; stays if it is left out.
     #[schema(example = "10m")]
     expires_in: Option<String>,
+}
+
+/// Refuses a subscription to every event that nobody has asked for, such as by an empty body.
+fn check_explicit(wants: &Wants) -> Result<(), Invalid> {
+    match wants.topic.is_none() && wants.condition.is_none() {
+        true => {
+            Err(Invalid::new("where", "is missing; write a condition, or `true` for every event, or name a `topic`"))
+        }
+        false => Ok(()),
+    }
 }
 
 fn subscription_id(text: &str) -> Result<Uuid, Problem> {
@@ -65,7 +75,10 @@ fn named(path: Segments) -> Result<(String, Uuid), Problem> {
     operation_id = "subscribe",
     tag = "groups",
     params(("group" = String, Path, description = "The name of the group")),
-    request_body(content = NewSubscriptionShape, description = "May be left out: then the group gets everything"),
+    request_body(
+        content = NewSubscriptionShape,
+        description = "`topic` or `where` is required; `{\"where\": \"true\"}` subscribes to every event"
+    ),
     responses(
         (status = 201, description = "It is new", body = SubscriptionShape),
         (status = 200, description = "The group had it, and it is touched", body = SubscriptionShape),
@@ -88,6 +101,7 @@ pub(super) async fn subscribe(
         params: fields.json("params")?.unwrap_or_else(Json::empty_object),
         expires_in: fields.span("expires_in")?,
     };
+    check_explicit(&wants)?;
     let (subscription, is_new) = app.bus.groups().subscribe(&group, wants).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shapes::json(status, &SubscriptionShape::from(&subscription)))

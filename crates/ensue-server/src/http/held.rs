@@ -274,7 +274,7 @@ async fn ask_object(
     ask: Ask,
 ) -> Result<Response, Problem> {
     let object = path_text("object", path)?;
-    let object = ObjectKey::parse(&object).map_err(Problem::of_request)?;
+    let object = ObjectKey::parse_filter(&object).map_err(Problem::of_request)?;
     let handler = which(app, request).await?;
     answer(app, &Stuck::Object(object), handler, ask).await
 }

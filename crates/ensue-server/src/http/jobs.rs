@@ -100,7 +100,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -
     let wanted = JobQuery {
         states: states.map_err(|reason| Problem::bad_request("state", reason))?.unwrap_or_default(),
         handler: query.group("handler")?,
-        object: query.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
+        object: query.text("object").map(ObjectKey::parse_filter).transpose().map_err(Problem::of_request)?,
         after: after.transpose()?.map(JobId::number),
         ..JobQuery::default()
     };
@@ -246,7 +246,7 @@ pub(super) async fn bulk(State(app): State<Arc<App>>, _: NoQuery, request: Reque
     let wanted = JobQuery {
         states: states.map_err(|reason| Problem::invalid("state", reason))?.unwrap_or_else(|| could_be(steer)),
         handler: filter.text("handler")?.map(|handler| GroupName::parse("handler", &handler)).transpose()?,
-        object: filter.text("object")?.map(|object| ObjectKey::parse(&object)).transpose()?,
+        object: filter.text("object")?.map(|object| ObjectKey::parse_filter(&object)).transpose()?,
         ..JobQuery::default()
     };
     let bulk = app.bus.steer_all(wanted, steer, dry_run).await?;

@@ -17,6 +17,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
 use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, Progress, SeenJob};
+use ensue::text::check_text;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +44,9 @@ const ERROR_BYTES_MAX: usize = 16 << 10;
 ///
 /// Takes jobs of the handlers that are named, the highest priority first and the oldest inside it, one at a time of each
 /// object. They are the worker's until the lease has passed: renew the claim while the work takes longer, and settle it
-/// with `complete`, `fail` or `snooze`. A worker that is not heard of loses its jobs to the next one, and whatever it sends
-/// afterwards is refused with 409. What is claimed for a client that has hung up is given back.
+/// with `complete`, `fail` or `snooze`. The claim is a secret of its worker. A worker that is not heard of loses its jobs to
+/// the next one, and whatever it sends afterwards is refused with 409. What is claimed for a client that has hung up is given
+/// back. A claim that waits while the server stops is answered with 503, which an empty list of jobs never means.
 #[utoipa::path(
     post,
     path = "/v1/jobs/claim",
@@ -84,7 +86,7 @@ pub(super) async fn claim(State(app): State<Arc<App>>, _: NoQuery, request: Requ
         (SeenJob { job, state, held_by: None, progress: None }, claim)
     };
     let seen: Vec<(SeenJob, ClaimToken)> = claimed.into_iter().map(seen).collect();
-    let jobs = seen.iter().map(|(job, claim)| ClaimedShape::of(job, *claim)).collect();
+    let jobs = seen.iter().map(|(job, claim)| ClaimedShape::of(job, claim)).collect();
     Ok(shapes::json(StatusCode::OK, &ClaimedJobsShape { jobs }))
 }
 
@@ -107,11 +109,7 @@ fn handlers(fields: &BodyFields<'_>) -> Result<Vec<GroupName>, Problem> {
 }
 
 fn check_worker(worker: &str) -> Result<(), Problem> {
-    if worker.is_empty() || worker.len() > WORKER_BYTES_MAX || worker.chars().any(char::is_control) {
-        let reason = format!("must be 1 to {WORKER_BYTES_MAX} bytes without control characters, or be left out");
-        return Err(Problem::invalid("worker", reason));
-    }
-    Ok(())
+    Ok(check_text("worker", worker, WORKER_BYTES_MAX)?)
 }
 
 /// A length of time up to a bound.
@@ -136,7 +134,7 @@ async fn under(app: &App, path: Segment, request: Request, known: &'static [&'st
 }
 
 /// The claim that the body carries, of the job that the path names.
-fn claim_of(id: JobId, fields: &BodyFields<'_>) -> Result<ClaimToken, Problem> {
+pub(super) fn claim_of(id: JobId, fields: &BodyFields<'_>) -> Result<ClaimToken, Problem> {
     let Some(text) = fields.text("claim")? else {
         return Err(Problem::invalid("claim", "is missing; send the one that came with the claimed job"));
     };
@@ -148,7 +146,7 @@ fn claim_of(id: JobId, fields: &BodyFields<'_>) -> Result<ClaimToken, Problem> {
 }
 
 /// A refusal under a claim. Of a job that is not there it is said so.
-async fn refused(app: &App, id: JobId, error: ensue::Error) -> Problem {
+pub(super) async fn refused(app: &App, id: JobId, error: ensue::Error) -> Problem {
     match error {
         ensue::Error::Store(ensue::StoreError::Conflict(_)) => match app.bus.job(id).await {
             Ok(None) => no_job(id),
@@ -159,7 +157,7 @@ async fn refused(app: &App, id: JobId, error: ensue::Error) -> Problem {
 }
 
 async fn settle(app: &App, id: JobId, claim: ClaimToken, outcome: JobOutcome) -> Result<Response, Problem> {
-    let job = match app.bus.settle_claim(claim, outcome).await {
+    let job = match app.bus.settle_claim(&claim, outcome).await {
         Ok(job) => job,
         Err(error) => return Err(refused(app, id, error).await),
     };
@@ -192,7 +190,7 @@ pub(super) async fn renew(
     let Under { id, body } = under(&app, path, request, &["claim", "lease_ms"]).await?;
     let fields = body.fields()?;
     let (claim, lease) = (claim_of(id, &fields)?, fields.millis("lease_ms")?.unwrap_or(LEASE));
-    match app.bus.renew_claim(claim, lease).await {
+    match app.bus.renew_claim(&claim, lease).await {
         Ok(renewed) => {
             let shape = RenewedShape { lease_expires_at: renewed.lease_until, cancel: renewed.cancel };
             Ok(shapes::json(StatusCode::OK, &shape))
@@ -203,7 +201,8 @@ pub(super) async fn renew(
 
 /// Says that a job is done
 ///
-/// Its `events` are published in the same commit. One that was called off meanwhile is done all the same.
+/// Its `events` are published in the same commit. A job that was cancelled meanwhile is done all the same. A repeat
+/// under the same claim answers 200 with the job, also after it is over, and publishes nothing again.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/complete",
@@ -234,7 +233,7 @@ pub(super) async fn complete(
 /// Says that an attempt at a job failed
 ///
 /// It is tried again as its handler says, or after `retry_in_ms`, while it has attempts left; with `"retry": false`, or when
-/// they are exhausted, it is dead.
+/// they are exhausted, it is dead. A repeat under the same claim answers 200 with the job as it is then.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/fail",
@@ -276,7 +275,8 @@ pub(super) async fn fail(
 
 /// Puts a job off
 ///
-/// It runs again after `for_ms`, keeps its place in its object's order, and no attempt is used up.
+/// It runs again after `for_ms`, keeps its place in its object's order, and no attempt is used up. A repeat under the
+/// same claim answers 200 with the job as it is then.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/snooze",
@@ -338,7 +338,7 @@ pub(super) async fn progress(
     let (total, unit) = (fields.number("total")?, fields.text("unit")?);
     let progress = Progress { done, total, unit, at: ensue::Timestamp::now() };
     progress.check()?;
-    match app.bus.report_under_claim(claim, progress).await {
+    match app.bus.report_under_claim(&claim, progress).await {
         Ok(()) => Ok(shapes::json(StatusCode::OK, &shapes::StatusShape { status: "ok" })),
         Err(error) => Err(refused(&app, id, error).await),
     }
@@ -383,7 +383,7 @@ pub(super) async fn log(
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
     let lines = jobs_body::lines(&fields, ensue::Timestamp::now())?;
-    match app.bus.say_under_claim(claim, lines).await {
+    match app.bus.say_under_claim(&claim, lines).await {
         Ok(kept) => Ok(shapes::json(StatusCode::OK, &SaidShape { status: "ok", kept })),
         Err(error) => Err(refused(&app, id, error).await),
     }

@@ -113,6 +113,27 @@ pub(super) struct CompleteShape {
     events: Option<Vec<NewEventShape>>,
 }
 
+/// Claimed jobs that are done. Other fields are refused.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = CompleteJobs)]
+pub(super) struct CompleteManyShape {
+    /// 1 to 1,000, each job once.
+    #[schema(min_items = 1, max_items = 1000)]
+    jobs: Vec<CompleteOneShape>,
+}
+
+/// A claimed job that is done. Other fields are refused.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = CompleteOneOfMany)]
+pub(super) struct CompleteOneShape {
+    id: String,
+    claim: String,
+    /// Kept with the job.
+    result: Option<serde_json::Value>,
+    /// Published in the same commit, or nothing of this job is written.
+    events: Option<Vec<NewEventShape>>,
+}
+
 /// What went wrong. Other fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = FailJob)]

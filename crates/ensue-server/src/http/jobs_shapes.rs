@@ -204,12 +204,12 @@ pub(crate) struct ClaimedJobsShape<'a> {
 pub(crate) struct ClaimedShape<'a> {
     #[serde(flatten)]
     job: JobShape<'a>,
-    /// To be sent back with everything about the job. It is good until the lease has passed.
+    /// To be sent back with everything about the job. Only its worker knows it.
     claim: String,
 }
 
 impl<'a> ClaimedShape<'a> {
-    pub fn of(job: &'a SeenJob, claim: ClaimToken) -> Self {
+    pub fn of(job: &'a SeenJob, claim: &ClaimToken) -> Self {
         Self { job: JobShape::from(job), claim: claim.to_string() }
     }
 }

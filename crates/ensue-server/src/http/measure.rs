@@ -1,10 +1,14 @@
-//! What does the server do, in figures?
+//! Metrics in the Prometheus text format. docs/metrics.md lists all of them.
+//!
+//! The recorder keeps a series for the life of the process. Series that come and go with groups, jobs and handlers are
+//! therefore read from the store at each scrape and written as text. Names past [`LABELS_MAX`] share the label `other`.
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use ensue::jobs::{JobCount, JobQuery};
+use ensue::labels::{LABELS_MAX, OTHER};
 use ensue::positions::{GroupState, LaneQuery};
 use ensue::rules::{RuleKind, RuleSet};
 use ensue::{Bounds, SharedStore, Timestamp};
@@ -21,10 +25,6 @@ const BUCKETS_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 /// Bounds of the buckets that numbers of events are counted in: from one to the largest batch.
 const BUCKETS_EVENTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
-/// Of how many groups it is told how far they are behind.
-const GROUPS_TOLD_MAX: usize = 1_000;
-/// Of how many handlers and states it is told how many jobs they have.
-const JOB_COUNTS_TOLD_MAX: usize = 1_000;
 /// Of how many that wait for somebody it is told whose they are.
 const HELD_COUNTED_MAX: usize = 1_000;
 /// How often recorded durations are put into their buckets; between, each takes a few bytes.
@@ -61,34 +61,135 @@ pub fn recorder() -> &'static PrometheusHandle {
     })
 }
 
-fn describe() {
-    metrics::describe_counter!(
-        "ensue_delivery_attempts_total",
-        "Attempts of handlers that ended, by handler and outcome"
-    );
-    metrics::describe_counter!("ensue_http_requests_total", "Requests answered, by method, path and status");
-    metrics::describe_histogram!("ensue_http_seconds", "Time until the answer began, by method and path");
-    metrics::describe_gauge!("ensue_connections", "Connections that are open");
-    metrics::describe_gauge!("ensue_streams", "Event streams that are open");
-    metrics::describe_counter!(
+/// The type of a metric.
+#[derive(Debug, Clone, Copy)]
+enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The metrics that the recorder keeps.
+const RECORDED: [(&str, Type, &str); 19] = [
+    ("ensue_append_batch_events", Type::Histogram, "Events in one commit of published events, by engine"),
+    ("ensue_append_events_total", Type::Counter, "Events that this process added to the log, by engine"),
+    ("ensue_append_seconds", Type::Histogram, "Duration of one commit of published events, by engine"),
+    (
         "ensue_condition_errors_total",
-        "Events on which a condition failed, by group; reads and streams have none"
-    );
-    metrics::describe_gauge!("ensue_log_first_seq", "The oldest place of the log");
-    metrics::describe_gauge!("ensue_log_last_seq", "The newest place of the log");
-    metrics::describe_gauge!("ensue_pending_events", "Delayed events that wait for their time");
-    metrics::describe_counter!("ensue_append_events_total", "Events that entered the log, by engine");
-    metrics::describe_histogram!("ensue_append_batch_events", "Events in one commit, by engine");
-    metrics::describe_histogram!("ensue_append_seconds", "Time of one commit, by engine");
-    metrics::describe_gauge!("ensue_wal_bytes", "Size of SQLite's write-ahead log");
+        Type::Counter,
+        "Events on which a condition failed, by group; empty for reads and streams",
+    ),
+    ("ensue_connections", Type::Gauge, "Open connections"),
+    ("ensue_damaged_events_total", Type::Counter, "Stored events that could not be decoded whole, by engine"),
+    ("ensue_delivery_attempts_total", Type::Counter, "Ended attempts of deliveries, by handler and outcome"),
+    ("ensue_http_requests_total", Type::Counter, "Answered requests, by method, path and status"),
+    ("ensue_http_seconds", Type::Histogram, "Time until a response began, by method and path"),
+    (
+        "ensue_job_attempts_total",
+        Type::Counter,
+        "Ended attempts of jobs, by handler and outcome, of remote workers too",
+    ),
+    ("ensue_job_claims_total", Type::Counter, "Claimed jobs, by handler, of remote workers too"),
+    ("ensue_job_seconds", Type::Histogram, "Time from the claim of a job to the end of its attempt, by handler"),
+    ("ensue_log_first_seq", Type::Gauge, "Seq of the oldest event in the log"),
+    ("ensue_log_last_seq", Type::Gauge, "Seq of the newest event in the log"),
+    ("ensue_pending_events", Type::Gauge, "Delayed events that are not in the log yet"),
+    ("ensue_outbox_rejected", Type::Gauge, "Rows of the outbox that cannot enter the log"),
+    ("ensue_streams", Type::Gauge, "Open event streams"),
+    ("ensue_wal_bytes", Type::Gauge, "Size of the write-ahead log of SQLite"),
+    ("ensue_build_info", Type::Gauge, "1, with the version of this program"),
+];
+
+fn describe() {
+    for (name, kind, help) in RECORDED {
+        match kind {
+            Type::Counter => metrics::describe_counter!(name, help),
+            Type::Gauge => metrics::describe_gauge!(name, help),
+            Type::Histogram => metrics::describe_histogram!(name, help),
+        }
+    }
+    // A counter of faults starts at zero, so that its first increase is seen.
+    metrics::counter!("ensue_damaged_events_total", "engine" => "sqlite").absolute(0);
+    metrics::gauge!("ensue_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+}
+
+/// Writes a metric as text, unless it has no series.
+fn write_metric(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    series: impl IntoIterator<Item = (String, f64)>,
+) {
+    let mut series = series.into_iter().peekable();
+    if series.peek().is_some() {
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+    for (labels, value) in series {
+        text.push_str(&format!("{name}{labels} {value}\n"));
+    }
+}
+
+/// Keeps the [`LABELS_MAX`] largest values by name and adds the others up under `other`. Names need no escaping.
+fn folded(values: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, value) in values {
+        *sums.entry(name).or_default() += value;
+    }
+    if sums.len() <= LABELS_MAX {
+        return sums;
+    }
+    let mut sorted: Vec<(String, u64)> = sums.into_iter().collect();
+    sorted.sort_by(|a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));
+    let rest: u64 = sorted.drain(LABELS_MAX..).map(|(_, value)| value).sum();
+    let mut folded: BTreeMap<String, u64> = sorted.into_iter().collect();
+    *folded.entry(OTHER.into()).or_default() += rest;
+    folded
+}
+
+/// Processor time, memory, file descriptors and start time of the process, by the names that Prometheus clients share.
+/// Linux only.
+#[cfg(target_os = "linux")]
+pub(super) fn process() -> String {
+    use procfs::process::{LimitValue, Process};
+    let mut text = String::new();
+    let Ok(process) = Process::myself() else { return text };
+    let mut write = |name: &str, kind: &str, help: &str, value: Option<f64>| {
+        write_metric(&mut text, name, kind, help, value.map(|value| (String::new(), value)));
+    };
+    if let Ok(stat) = process.stat() {
+        let ticks = procfs::ticks_per_second() as f64;
+        let cpu = (stat.utime + stat.stime) as f64 / ticks;
+        let started = procfs::boot_time_secs().ok().map(|boot| boot as f64 + stat.starttime as f64 / ticks);
+        let resident = stat.rss * procfs::page_size();
+        write("process_cpu_seconds_total", "counter", "Processor time of the process, user and system", Some(cpu));
+        write("process_start_time_seconds", "gauge", "Start of the process as a Unix time", started);
+        write("process_resident_memory_bytes", "gauge", "Resident memory of the process", Some(resident as f64));
+    }
+    write("process_open_fds", "gauge", "Open file descriptors", process.fd_count().ok().map(|count| count as f64));
+    let limit = process.limits().ok().map(|limits| match limits.max_open_files.soft_limit {
+        LimitValue::Value(limit) => limit as f64,
+        LimitValue::Unlimited => f64::INFINITY,
+    });
+    write("process_max_fds", "gauge", "Limit of open file descriptors", limit);
+    text
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn process() -> String {
+    String::new()
 }
 
 /// Notes how the log stands: asked of the store when somebody wants to know. A store that does not answer in time leaves
 /// the figures as they were. What is known of each group is answered as text: a recorder keeps for ever what it was told
 /// once, and groups come and go.
 pub(super) async fn log(store: &SharedStore, time_max: Duration) -> String {
-    let ask = async { (store.bounds().await, store.pending_count().await, store.groups().await) };
-    let Ok((bounds, pending, groups)) = tokio::time::timeout(time_max, ask).await else { return String::new() };
+    let ask = async {
+        (store.bounds().await, store.pending_count().await, store.groups().await, store.outbox_rejected().await)
+    };
+    let Ok((bounds, pending, groups, rejected)) = tokio::time::timeout(time_max, ask).await else {
+        return String::new();
+    };
     let lags = match (&bounds, groups) {
         (Ok(bounds), Ok(groups)) => lags(&groups, *bounds),
         (Err(_), _) | (_, Err(_)) => String::new(),
@@ -99,6 +200,9 @@ pub(super) async fn log(store: &SharedStore, time_max: Duration) -> String {
     }
     if let Ok(pending) = pending {
         metrics::gauge!("ensue_pending_events").set(pending as f64);
+    }
+    if let Ok(rejected) = rejected {
+        metrics::gauge!("ensue_outbox_rejected").set(rejected as f64);
     }
     lags
 }
@@ -117,61 +221,52 @@ pub(super) async fn held(store: &SharedStore, time_max: Duration) -> String {
     let stuck = LaneQuery::Stuck { group: None };
     let ask = async { tokio::try_join!(store.lanes(stuck, HELD_COUNTED_MAX), store.jobs(holding, HELD_COUNTED_MAX)) };
     let Ok(Ok((lanes, jobs))) = tokio::time::timeout(time_max, ask).await else { return String::new() };
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let handlers = lanes.iter().map(|row| &row.group).chain(jobs.jobs.iter().map(|job| &job.handler));
-    for handler in handlers {
-        *counts.entry(handler.as_str()).or_default() += 1;
-    }
+    let held = folded(handlers.map(|handler| (handler.to_string(), 1)));
+    let help =
+        format!("Blocked objects, events and jobs, by handler; at most {HELD_COUNTED_MAX} of each kind are counted");
     let mut text = String::new();
-    if !counts.is_empty() {
-        text.push_str(&format!(
-            "# HELP ensue_held Objects, events and jobs that wait for somebody, by handler; of {HELD_COUNTED_MAX} of each kind\n"
-        ));
-        text.push_str("# TYPE ensue_held gauge\n");
-    }
-    for (handler, count) in counts {
-        text.push_str(&format!("ensue_held{{handler=\"{handler}\"}} {count}\n"));
-    }
+    write_metric(&mut text, "ensue_held", "gauge", &help, by_label("handler", held));
     text
 }
 
-/// How many jobs are in each state; of very many handlers those with the most.
-fn counted_jobs(mut counts: Vec<JobCount>) -> String {
-    counts.sort_by(|a, b| (Reverse(a.count), &a.handler, a.state).cmp(&(Reverse(b.count), &b.handler, b.state)));
+/// Series with one label.
+fn by_label(label: &str, values: BTreeMap<String, u64>) -> impl Iterator<Item = (String, f64)> {
+    values.into_iter().map(move |(name, value)| (format!("{{{label}=\"{name}\"}}"), value as f64))
+}
+
+/// Unfinished jobs by handler and state.
+fn counted_jobs(counts: Vec<JobCount>) -> String {
+    let handlers = folded(counts.iter().map(|count| (count.handler.to_string(), count.count)));
+    let mut jobs: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for JobCount { handler, state, count } in counts {
+        let handler = if handlers.contains_key(handler.as_str()) { handler.to_string() } else { OTHER.into() };
+        *jobs.entry((handler, state.as_str())).or_default() += count;
+    }
     let mut text = String::new();
-    if !counts.is_empty() {
-        text.push_str("# HELP ensue_jobs Jobs that are not over, by handler and state as it is stored\n");
-        text.push_str("# TYPE ensue_jobs gauge\n");
-    }
-    for JobCount { handler, state, count } in counts.into_iter().take(JOB_COUNTS_TOLD_MAX) {
-        text.push_str(&format!("ensue_jobs{{handler=\"{handler}\",state=\"{}\"}} {count}\n", state.as_str()));
-    }
+    let series = |((handler, state), count): ((String, &str), u64)| {
+        (format!("{{handler=\"{handler}\",state=\"{state}\"}}"), count as f64)
+    };
+    let help = "Unfinished jobs, by handler and stored state";
+    write_metric(&mut text, "ensue_jobs", "gauge", help, jobs.into_iter().map(series));
     text
 }
 
 fn counted_rules(rules: &RuleSet, now: Timestamp) -> String {
-    let rules = rules.rules();
-    let mut text = String::from("# HELP ensue_rules Rules that hold something, by kind\n# TYPE ensue_rules gauge\n");
-    for kind in [RuleKind::Pause, RuleKind::Block] {
-        let count = rules.iter().filter(|rule| rule.kind == kind && rule.is_live(now)).count();
-        text.push_str(&format!("ensue_rules{{kind=\"{}\"}} {count}\n", kind.as_str()));
-    }
+    let live =
+        |kind: RuleKind| rules.rules().iter().filter(|rule| rule.kind == kind && rule.is_live(now)).count() as u64;
+    let kinds = [RuleKind::Pause, RuleKind::Block].map(|kind| (kind.as_str().to_owned(), live(kind)));
+    let mut text = String::new();
+    write_metric(&mut text, "ensue_rules", "gauge", "Live rules, by kind", by_label("kind", kinds.into()));
     text
 }
 
-/// How far the groups are behind; of very many those that are furthest.
+/// Lag of the groups.
 fn lags(groups: &[GroupState], bounds: Bounds) -> String {
-    let mut lags: Vec<(u64, &GroupState)> = groups.iter().map(|group| (group.lag(bounds), group)).collect();
-    lags.sort_by_key(|(lag, group)| (Reverse(*lag), group.name.clone()));
+    let lags = folded(groups.iter().map(|group| (group.name.to_string(), group.lag(bounds))));
     let mut text = String::new();
-    if !lags.is_empty() {
-        text.push_str("# HELP ensue_group_lag Events of the log that a group has not passed, by group\n");
-        text.push_str("# TYPE ensue_group_lag gauge\n");
-    }
-    // A name has no character that would have to be escaped.
-    for (lag, group) in lags.into_iter().take(GROUPS_TOLD_MAX) {
-        text.push_str(&format!("ensue_group_lag{{group=\"{}\"}} {lag}\n", group.name));
-    }
+    let help = "Events between the cursor of a group and the end of the log, by group";
+    write_metric(&mut text, "ensue_group_lag", "gauge", help, by_label("group", lags));
     text
 }
 
@@ -273,5 +368,20 @@ fn method(method: &Method) -> &'static str {
         Method::DELETE => "DELETE",
         Method::OPTIONS => "OPTIONS",
         _ => "OTHER",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_past_the_limit_of_labels_add_up_under_other() {
+        let many = |count: usize| (0..count).map(|n| (format!("g{n:04}"), 1_000_000 - n as u64));
+        assert!(!folded(many(LABELS_MAX)).contains_key(OTHER));
+        let folded_many = folded(many(LABELS_MAX + 3).chain([(OTHER.to_owned(), 5_000_000)]));
+        assert_eq!(folded_many.len(), LABELS_MAX);
+        let small: u64 = (0..4).map(|n| 1_000_000 - (LABELS_MAX as u64 - 1 + n)).sum();
+        assert_eq!(folded_many[OTHER], 5_000_000 + small, "a group that is named `other` has the same series");
     }
 }

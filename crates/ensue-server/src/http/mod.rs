@@ -5,7 +5,7 @@
 //! | question | file |
 //! |---|---|
 //! | How does an event come in? | `publish.rs`, its body in `body.rs` and `cloudevents.rs`, a refused key in `conflict.rs` |
-//! | How are events read, found and cancelled? | `events.rs` |
+//! | How are events read, found and cancelled? | `events.rs`, as CloudEvents `cloudevents_out.rs`; the extent of the log `log.rs` |
 //! | What happened to one object? | `objects.rs` |
 //! | Which handlers are there, and what became of an event for each? | `handlers.rs`, `deliveries.rs` |
 //! | How does a handler come, change and go while everything runs? | `handlers_defined.rs` |
@@ -21,17 +21,22 @@
 //! | What does a body say that is an object of a few fields? | `fields_body.rs` |
 //! | How does a task hear that the server stops? | `stop.rs` |
 //! | Is the server well, and what does it offer? | `system.rs` |
-//! | Who may come in? | `tokens.rs` |
+//! | Who may come in? | `tokens.rs`, and no page of another origin `cross_site.rs` |
 //! | How many clients are served at once, and how long does the server wait for each? | `connections.rs`, `patience.rs` |
+//! | How many bytes of bodies are held at once? | `body_budget.rs` |
 //! | How does the server say no? | `problem.rs`, and to what is not even HTTP `polite.rs` |
 //! | What does the query ask for? | `query.rs`, `text.rs` |
 //! | What do answers look like? | `shapes.rs`, `responses.rs` |
+//! | Parts of the OpenAPI description that hold for many operations | `openapi.rs` |
 //! | What does the server do, in figures? | `measure.rs` |
 
 mod body;
+mod body_budget;
 mod cloudevents;
+pub(crate) mod cloudevents_out;
 mod conflict;
 mod connections;
+mod cross_site;
 pub(crate) mod deliveries;
 mod events;
 pub(crate) mod explain;
@@ -46,14 +51,17 @@ pub(crate) mod held;
 mod jobs;
 mod jobs_body;
 mod jobs_claim;
+mod jobs_complete;
 mod jobs_logs;
 mod jobs_requests;
 pub(crate) mod jobs_shapes;
+mod log;
 mod measure;
 mod objects;
+mod openapi;
 mod patience;
 mod polite;
-mod problem;
+pub(crate) mod problem;
 mod publish;
 mod query;
 mod responses;
@@ -73,7 +81,9 @@ pub(crate) use events::beyond_end;
 pub(crate) use jobs::could_be;
 pub(crate) use stream::{CONDITION_FAILED, condition_failed};
 
+pub use body_budget::{BODIES_BYTES_MAX, BodyBudget};
 pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
+pub use cross_site::Hosts;
 pub use measure::recorder;
 pub use patience::Patience;
 pub use tokens::Tokens;
@@ -83,7 +93,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use cross_site::SameSite;
 use ensue::Ensue;
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::{Kind, Problem, ProblemBody};
@@ -91,6 +101,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::normalize_path::NormalizePath;
+use tower_http::validate_request::ValidateRequestHeaderLayer;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
@@ -112,8 +124,12 @@ pub const HEARTBEAT: Duration = Duration::from_secs(15);
 pub struct HttpOptions {
     /// Who may come in; everybody unless told.
     pub tokens: Tokens,
+    /// The names by which clients may address the server; any by default.
+    pub hosts: Hosts,
     /// The largest body.
     pub body_bytes_max: usize,
+    /// The bytes that the bodies of all requests hold together; [`BODIES_BYTES_MAX`] by default.
+    pub body_budget: BodyBudget,
     /// How long a body may stay away without a byte of it.
     pub body_silence_max: Duration,
     /// How long a body may take in all.
@@ -129,7 +145,9 @@ impl Default for HttpOptions {
         let never = watch::channel(false).1;
         Self {
             tokens: Tokens::default(),
+            hosts: Hosts::any(),
             body_bytes_max: BODY_BYTES_MAX,
+            body_budget: BodyBudget::default(),
             body_silence_max: BODY_SILENCE_MAX,
             body_time_max: BODY_TIME_MAX,
             heartbeat: HEARTBEAT,
@@ -147,7 +165,8 @@ struct App {
 }
 
 /// The HTTP API of a bus, to be mounted in an axum application. It asks for no token: put it behind what guards the
-/// application, or use [`router_with`].
+/// application, or use [`router_with`]. Pages of other origins are refused; that the application is addressed by a name
+/// of its own (DNS rebinding) is the application's to check, or [`HttpOptions::hosts`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,8 +187,9 @@ pub fn router_with(bus: Ensue, options: HttpOptions) -> Router {
     let paths = std::mem::take(&mut description.paths.paths);
     description.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     describe(&mut description);
-    let openapi = description.to_json().expect("a description of constants can be written as JSON").into();
+    let openapi = openapi::complete(&description);
     let guard = from_fn_with_state(options.tokens.clone(), tokens::check);
+    let same_site = ValidateRequestHeaderLayer::custom(SameSite::new(&options));
     let app = Arc::new(App { bus, options, recorder: recorder(), openapi });
     // The guard stands around the guarded routes and the fallback: who has no token does not learn which paths exist.
     let guarded = guarded.method_not_allowed_fallback(wrong_method);
@@ -178,12 +198,18 @@ pub fn router_with(bus: Ensue, options: HttpOptions) -> Router {
         true => guarded,
         false => guarded.layer(guard.clone()),
     };
-    guarded
-        .merge(open.method_not_allowed_fallback(wrong_method))
-        .fallback(unknown_path.layer(guard))
-        .layer(CatchPanicLayer::custom(problem::of_panic))
-        .layer(from_fn(measure::measure))
-        .with_state(app)
+    let routes = guarded.merge(open.method_not_allowed_fallback(wrong_method));
+    let layered = |router: Router<Arc<App>>| {
+        router
+            .layer(same_site.clone())
+            .layer(CatchPanicLayer::custom(problem::of_panic))
+            .layer(from_fn(measure::measure))
+            .with_state(app.clone())
+    };
+    // A path that no route matches is tried again without its trailing slash. Only then: the scope of a rule is the rest of
+    // its path, and may end with a slash.
+    let without_slash = layered(routes.clone().fallback(unknown_path.layer(guard)));
+    layered(routes).fallback_service(NormalizePath::trim_trailing_slash(without_slash))
 }
 
 /// The routes that need a token, if there are tokens.
@@ -191,6 +217,7 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(publish::publish, events::list))
         .routes(routes!(stream::stream))
+        .routes(routes!(log::show))
         .routes(routes!(events::show, events::cancel))
         .routes(routes!(objects::chain))
         .routes(routes!(deliveries::list))
@@ -214,6 +241,7 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::send, jobs::list))
         .routes(routes!(jobs::bulk))
         .routes(routes!(jobs_claim::claim))
+        .routes(routes!(jobs_complete::complete_many))
         .routes(routes!(jobs::show))
         .routes(routes!(jobs_logs::logs))
         .routes(routes!(jobs::cancel))
@@ -229,11 +257,6 @@ fn guarded() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::logs))
         .routes(routes!(tasks::cancel))
-        // With a slash at the end, too.
-        .route("/tasks/", get(tasks::list).post(tasks::create))
-        .route("/tasks/{id}/", get(tasks::show))
-        .route("/tasks/{id}/logs/", get(tasks::logs))
-        .route("/tasks/{id}/cancel/", post(tasks::cancel))
         .routes(routes!(rules::list))
         .routes(routes!(rules::set, rules::lift))
         .routes(routes!(schedules::list))
@@ -259,7 +282,12 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
             description = "Things that happen after other things, durably and in order. Every refusal is \
                 application/problem+json: 400 where the request cannot be read, 422 where it says something impossible. \
                 Before a request has reached its route, any path may answer 400 (not HTTP/1.1), 405 (another method), \
-                408 (the head did not come in time), 414 (the path is too long) or 431 (the headers are too large)."
+                408 (the head did not come in time), 414 (the path is too long) or 431 (the headers are too large). \
+                403 refuses a page of another origin (`Origin`, `Sec-Fetch-Site`), and 421 a `Host` that is no name of a \
+                server without tokens. Every POST, PUT and DELETE needs `Content-Type: application/json` (or another type \
+                that its body may have), also without a body, or `Authorization: Bearer`, or the header \
+                `X-Requested-With`: a web form sends none of them. It is answered 415 otherwise. \
+                A field that is null counts as left out."
         ),
         components(schemas(ProblemBody))
     )]

@@ -40,7 +40,7 @@ pub(super) async fn chain(
     let query = Query::parse(raw.as_deref(), &["before", "limit"])?;
     let (before, limit) = (query.seq("before")?, query.page_limit()?);
     let object = path_text("object", path)?;
-    let object = ObjectKey::parse(&object).map_err(Problem::of_request)?;
+    let object = ObjectKey::parse_filter(&object).map_err(Problem::of_request)?;
     let events = app.bus.store().chain(&object, before, limit).await?;
     Ok(shapes::json(StatusCode::OK, &PageShape::of_chain(&events)))
 }

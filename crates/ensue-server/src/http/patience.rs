@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,8 @@ pub(super) enum Overdue {
     Silent,
     /// It does not take what is sent to it.
     Stalled,
+    /// It has no request under way, and others need its place.
+    Displaced,
 }
 
 /// What a client is doing.
@@ -90,11 +93,31 @@ struct State {
 
 /// What one connection is doing, and since when.
 #[derive(Debug)]
-pub(super) struct Watch(Mutex<State>);
+pub(super) struct Watch {
+    state: Mutex<State>,
+    /// Others need its place.
+    displace: Notify,
+}
 
 impl Watch {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { doing: Doing::Fresh(Instant::now()), stalled: None })))
+        let state = State { doing: Doing::Fresh(Instant::now()), stalled: None };
+        Arc::new(Self { state: Mutex::new(state), displace: Notify::new() })
+    }
+
+    /// Since when the client has no request under way: nothing to be answered, and nothing left to take.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let state = self.state();
+        match state.doing {
+            Doing::Fresh(since) | Doing::Asking(since) | Doing::Idle(since) => Some(since),
+            Doing::Served => None,
+        }
+        .filter(|_| state.stalled.is_none())
+    }
+
+    /// Closes the connection, unless a request has come meanwhile.
+    pub fn displace(&self) {
+        self.displace.notify_one();
     }
 
     /// A request has come whole, or at least its head; it is handled until the answer is dropped.
@@ -106,7 +129,14 @@ impl Watch {
     /// Comes back when the client is overdue.
     pub async fn overdue(&self, patience: &Patience) -> Overdue {
         loop {
-            tokio::time::sleep(patience.interval()).await;
+            tokio::select! {
+                () = tokio::time::sleep(patience.interval()) => {}
+                () = self.displace.notified() => {
+                    if self.idle_since().is_some() {
+                        return Overdue::Displaced;
+                    }
+                }
+            }
             if let Some(overdue) = self.judge(patience, Instant::now()) {
                 return overdue;
             }
@@ -147,7 +177,7 @@ impl Watch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -239,6 +269,22 @@ mod tests {
         assert_eq!(after(&watch, 100_000), None, "a stream may last for ever");
         drop(serving);
         assert_eq!((after(&watch, 299), after(&watch, 301)), (None, Some(Overdue::Silent)));
+    }
+
+    #[test]
+    fn connection_is_idle_without_a_request_under_way() {
+        let watch = Watch::new();
+        assert!(watch.idle_since().is_some(), "silent");
+        watch.came();
+        let asking = watch.idle_since();
+        watch.came();
+        assert!(asking.is_some() && watch.idle_since() == asking, "more of a head does not make it younger");
+        let serving = watch.serve();
+        assert_eq!(watch.idle_since(), None);
+        drop(serving);
+        assert!(watch.idle_since().is_some(), "kept alive");
+        watch.offered(false);
+        assert_eq!(watch.idle_since(), None, "its answer is still under way");
     }
 
     #[test]

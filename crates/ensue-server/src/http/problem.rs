@@ -17,10 +17,11 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// The kinds of fault, each with its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     NotJson,
     BadRequest,
     Unauthorized,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     TooSlow,
@@ -28,12 +29,14 @@ pub(super) enum Kind {
     Conflict,
     AlreadyLogged,
     TooLarge,
+    Misdirected,
     UriTooLong,
     UnsupportedMediaType,
     Invalid,
     HeadersTooLarge,
     Internal,
     Unavailable,
+    Overloaded,
     InDoubt,
     Full,
 }
@@ -43,6 +46,8 @@ impl Kind {
         match self {
             Kind::NotJson | Kind::BadRequest => StatusCode::BAD_REQUEST,
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -53,7 +58,7 @@ impl Kind {
             Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Kind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Kind::Unavailable | Kind::InDoubt => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Unavailable | Kind::Overloaded | Kind::InDoubt => StatusCode::SERVICE_UNAVAILABLE,
             Kind::Full => StatusCode::INSUFFICIENT_STORAGE,
         }
     }
@@ -63,6 +68,8 @@ impl Kind {
             Kind::NotJson => "urn:ensue:problem:not-json",
             Kind::BadRequest => "urn:ensue:problem:bad-request",
             Kind::Unauthorized => "urn:ensue:problem:unauthorized",
+            Kind::Forbidden => "urn:ensue:problem:cross-origin",
+            Kind::Misdirected => "urn:ensue:problem:unknown-host",
             Kind::NotFound => "urn:ensue:problem:not-found",
             Kind::MethodNotAllowed => "urn:ensue:problem:method-not-allowed",
             Kind::TooSlow => "urn:ensue:problem:too-slow",
@@ -76,6 +83,7 @@ impl Kind {
             Kind::Invalid => "urn:ensue:problem:invalid",
             Kind::Internal => "urn:ensue:problem:internal",
             Kind::Unavailable => "urn:ensue:problem:unavailable",
+            Kind::Overloaded => "urn:ensue:problem:overloaded",
             Kind::InDoubt => "urn:ensue:problem:in-doubt",
             Kind::Full => "urn:ensue:problem:disk-full",
         }
@@ -86,6 +94,8 @@ impl Kind {
             Kind::NotJson => "Not JSON",
             Kind::BadRequest => "The request cannot be read",
             Kind::Unauthorized => "A token is needed",
+            Kind::Forbidden => "Cross-origin request refused",
+            Kind::Misdirected => "Unknown host",
             Kind::NotFound => "Not found",
             Kind::MethodNotAllowed => "Method not allowed",
             Kind::TooSlow => "The request did not come in time",
@@ -99,6 +109,7 @@ impl Kind {
             Kind::Invalid => "Invalid input",
             Kind::Internal => "The server failed",
             Kind::Unavailable => "The store cannot be reached right now",
+            Kind::Overloaded => "Too much is under way",
             Kind::InDoubt => "Whether it was done is not known",
             Kind::Full => "The disk is full",
         }
@@ -107,7 +118,7 @@ impl Kind {
 
 /// A refusal.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     field: Option<String>,
@@ -160,6 +171,11 @@ impl Problem {
         Self::bad_request(invalid.field, invalid.reason)
     }
 
+    /// A body for which there is no room now.
+    pub fn overloaded(reason: impl std::fmt::Display) -> Self {
+        Self { retry_after_seconds: Some(1), ..Self::field(Kind::Overloaded, "body", reason) }
+    }
+
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, detail)
     }
@@ -177,9 +193,27 @@ impl Problem {
         Self { detail: format!("`{renamed}`{reason}"), field: Some(renamed), ..self }
     }
 
+    /// The same refusal of a field inside this element of the body.
+    pub fn within(self, place: &str) -> Self {
+        let Some(field) = &self.field else { return self };
+        let inside = format!("{place}.{field}");
+        let reason = self.detail.strip_prefix(&format!("`{field}`")).unwrap_or(&self.detail);
+        Self { detail: format!("`{inside}`{reason}"), field: Some(inside), ..self }
+    }
+
     /// Is it about this field?
     pub fn is_about(&self, field: &str) -> bool {
         self.field.as_deref() == Some(field)
+    }
+
+    /// The type, title and status.
+    pub fn kind(&self) -> (&'static str, &'static str, u16) {
+        (self.kind.uri(), self.kind.title(), self.kind.status().as_u16())
+    }
+
+    /// The field, parameter or header in question.
+    pub fn named_field(&self) -> Option<&str> {
+        self.field.as_deref()
     }
 
     /// What is wrong, and what to do.
@@ -230,7 +264,10 @@ impl Problem {
     /// The status and the body that are sent.
     pub fn into_parts(self) -> (StatusCode, Vec<u8>) {
         let status = self.kind.status();
-        if status.is_server_error() {
+        // An overload has many of these, and each one's cause is a client.
+        if self.kind == Kind::Overloaded {
+            tracing::debug!("request refused: {}", self.detail);
+        } else if status.is_server_error() {
             tracing::error!(status = status.as_u16(), "a request failed: {}", self.detail);
         }
         let body = ProblemBody {
@@ -240,7 +277,9 @@ impl Problem {
             detail: &self.detail,
             field: self.field.as_deref(),
         };
-        (status, serde_json::to_vec(&body).expect("text and numbers can always be written as JSON"))
+        let mut body = serde_json::to_vec(&body).expect("text and numbers can always be written as JSON");
+        body.push(b'\n');
+        (status, body)
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// A body that is too large is still read this much further and this long, and thrown away: many clients look for the
-/// answer only after they have sent everything, and would see a reset connection instead of the reason.
+/// A refused body is still read this much further and this long, and thrown away: many clients look for the answer only
+/// after they have sent everything, and would see a reset connection instead of the reason.
 const DISCARD_BYTES_MAX: usize = 16 << 20;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -81,7 +81,7 @@ impl Form {
                     }
                 }
             }
-            Form::StructuredBatch => body::batch(text()?, cloudevents::structured),
+            Form::StructuredBatch => body::batch_or_empty(text()?, cloudevents::structured),
             Form::Binary => Ok(Published::One(cloudevents::binary(headers, body)?)),
         }
     }
@@ -134,7 +134,8 @@ fn not_understood(media: &str) -> Problem {
     ),
     responses(
         (status = 201, description = "Stored, on disk", body = PublishedShape),
-        (status = 200, description = "All of it was stored before, under the same keys: the first answer again",
+        (status = 200, description = "All of it was stored before, under the same keys: the first answer again. Also for an \
+            empty batch of CloudEvents",
             body = PublishedShape),
         BadRequest,
         TooSlow,
@@ -161,6 +162,11 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     }
     let body = read_body(body, &app.options).await?;
     let published = form.read(&parts.headers, &body)?;
+    if let Published::Batch(events) = &published
+        && events.is_empty()
+    {
+        return Ok(shapes::json(StatusCode::OK, &PublishedShape { events: &[], sync: None, pending: None }));
+    }
     // Checked twice where somebody waits for handlers, which need to know what was published.
     let waited_for = wait_max.map(|_| published.clone());
     let answers = match append(&app.bus, published).await {
@@ -227,13 +233,14 @@ async fn append(bus: &Ensue, published: Published) -> Result<Vec<Appended>, Erro
     })
 }
 
-/// The whole body, if it is not too large and comes in time.
+/// The whole body, if it is not too large, comes in time and fits into the budget of all bodies.
 pub(super) async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes, Problem> {
     let bytes_max = options.body_bytes_max;
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {
-        return Err(discard(body.into_data_stream(), bytes_max).await);
+        return Err(discard(body.into_data_stream(), too_large(bytes_max), options).await);
     }
+    let mut reservation = options.body_budget.start();
     let end = Instant::now() + options.body_time_max;
     let mut chunks = body.into_data_stream();
     let mut whole = BytesMut::new();
@@ -243,11 +250,16 @@ pub(super) async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes
         let chunk = match timeout_at(wait_until, chunks.next()).await {
             Ok(Some(Ok(chunk))) => chunk,
             Ok(Some(Err(_))) => return Err(Problem::bad_request("body", "ended too early; send the whole of it")),
-            Ok(None) => return Ok(if whole.is_empty() { first } else { whole.freeze() }),
+            Ok(None) => return Ok(reservation.keep(if whole.is_empty() { first } else { whole.freeze() })),
             Err(_late) => return Err(too_slow(options)),
         };
-        if first.len() + whole.len() + chunk.len() > bytes_max {
-            return Err(discard(chunks, bytes_max).await);
+        let bytes = first.len() + whole.len() + chunk.len();
+        if bytes > bytes_max {
+            return Err(discard(chunks, too_large(bytes_max), options).await);
+        }
+        if !reservation.grow(bytes) {
+            drop((reservation, first, whole, chunk));
+            return Err(discard(chunks, no_room(), options).await);
         }
         if first.is_empty() && whole.is_empty() {
             // Most bodies come in one piece, which needs no copy.
@@ -262,8 +274,9 @@ pub(super) async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes
     }
 }
 
-/// Reads on for a while in a body that is too large.
-async fn discard(mut chunks: BodyDataStream, bytes_max: usize) -> Problem {
+/// Reads on for a while in a body that is refused; where many are, it is answered at once.
+async fn discard(mut chunks: BodyDataStream, problem: Problem, options: &HttpOptions) -> Problem {
+    let Some(_place) = options.body_budget.discard() else { return problem };
     let mut discarded = 0;
     let discard = async {
         while let Some(Ok(chunk)) = chunks.next().await
@@ -274,7 +287,14 @@ async fn discard(mut chunks: BodyDataStream, bytes_max: usize) -> Problem {
     };
     // Whether it ended or took too long: the answer is the same.
     let _ = tokio::time::timeout(DISCARD_TIME_MAX, discard).await;
-    too_large(bytes_max)
+    problem
+}
+
+fn no_room() -> Problem {
+    Problem::overloaded(
+        "has no room: the bodies that other clients are sending fill the server's memory for them; nothing was stored, \
+         send it again later, or smaller",
+    )
 }
 
 fn too_slow(options: &HttpOptions) -> Problem {

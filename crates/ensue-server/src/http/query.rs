@@ -93,12 +93,12 @@ impl Query {
     }
 
     /// Which events are wanted.
-    pub fn wanted(&self) -> Result<Wanted, Problem> {
-        Ok(Wanted { filter: self.filter()?, condition: self.condition()? })
+    pub async fn wanted(&self) -> Result<Wanted, Problem> {
+        Ok(Wanted { filter: self.filter()?, condition: self.condition().await? })
     }
 
     /// The condition in `where`, with its `params`. What it says cannot be carried out, however well it can be read: 422.
-    fn condition(&self) -> Result<Option<Where>, Problem> {
+    async fn condition(&self) -> Result<Option<Where>, Problem> {
         let params = self.text("params");
         let Some(condition) = self.text("where") else {
             return match params {
@@ -110,13 +110,13 @@ impl Query {
             };
         };
         let params = params.map(|text| Json::parse("params", text)).transpose()?.unwrap_or_else(Json::empty_object);
-        Ok(Some(Where::parse(condition, params)?))
+        Ok(Some(Where::parse_aside(condition, params).await?))
     }
 
     fn filter(&self) -> Result<Filter, Problem> {
         Ok(Filter {
             topic: self.text("topic").map(Topic::parse_filter).transpose().map_err(Problem::of_request)?,
-            object: self.text("object").map(ObjectKey::parse).transpose().map_err(Problem::of_request)?,
+            object: self.text("object").map(ObjectKey::parse_filter).transpose().map_err(Problem::of_request)?,
         })
     }
 }

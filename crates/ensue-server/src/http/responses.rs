@@ -3,6 +3,7 @@
 //! Each kind of refusal is described once, as a component of `/openapi.json`; the operations refer to those that they
 //! can be answered with. Who writes a client finds one type for each.
 
+use super::openapi::BEFORE_ROUTES;
 use super::problem::{PROBLEM_JSON, ProblemBody};
 use std::collections::BTreeMap;
 use utoipa::openapi::response::Response;
@@ -30,6 +31,9 @@ macro_rules! refusals {
         /// Adds every refusal to the description.
         pub(super) fn describe(components: &mut Components) {
             $(components.responses.insert(stringify!($name).to_string(), problem($description).into());)+
+            for (_, name, description) in BEFORE_ROUTES {
+                components.responses.insert(name.to_string(), problem(description).into());
+            }
         }
     };
 }
@@ -48,9 +52,10 @@ refusals! {
     Invalid: 422, "A field or parameter can be read and says something that cannot be; nothing was stored";
     ServerFailed: 500, "The server failed; its log says more";
     Unavailable: 503, "The store cannot do it right now. With `Retry-After`: send the request again. With the type \
+        `overloaded`: too many large bodies are under way. With the type \
         `in-doubt`: whether it was done is not known, so look first; events with a key can be sent again without being \
         stored twice";
-    NotReady: 503, "The store does not answer, or not within 2 s";
+    NotReady: 503, "The store does not answer within 2 s, or work on it has failed for seconds";
     DiskFull: 507, "The disk is full; nothing was stored";
 }
 

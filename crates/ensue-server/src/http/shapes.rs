@@ -3,7 +3,7 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ensue::{
-    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, ObjectKey, Pending, Selection, Seq,
+    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, Newest, ObjectKey, Pending, Selection, Seq,
     Timestamp, Topic,
 };
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,13 @@ pub(crate) struct EventShape<'a> {
     state: EventState,
 }
 
+impl<'a> EventShape<'a> {
+    /// The same event with another payload.
+    pub fn with_payload(self, payload: &'a Json) -> Self {
+        Self { payload, ..self }
+    }
+}
+
 impl<'a> From<&'a Event> for EventShape<'a> {
     fn from(event: &'a Event) -> Self {
         Self {
@@ -121,8 +128,9 @@ impl<'a> From<&'a Delivered> for EventShape<'a> {
 #[schema(as = EventPage)]
 pub(crate) struct PageShape<'a> {
     pub events: Vec<EventShape<'a>>,
-    /// Where to go on: the `after` of the next page (of an object's chain: the `before`). A page of the log always has
-    /// one, even an empty page; it is null where nothing more can follow.
+    /// Where to go on: the `after` of the next page. With `order=desc`, and in an object's chain, it is the `before` of the
+    /// next page. A page of the log in ascending order always has one, even an empty page; else it is null where nothing
+    /// more can follow.
     #[schema(value_type = Option<u64>, required = true)]
     pub next: Option<Seq>,
     /// The oldest place of the log (only on pages of the log). If it is beyond the place after `after`, what was
@@ -168,6 +176,17 @@ impl<'a> From<&'a Selection> for PageShape<'a> {
             events: page.events.iter().map(EventShape::from).collect(),
             next: Some(page.next),
             first: Some(page.first),
+            condition_errors: condition_errors.as_ref().map(ConditionErrorsShape::from),
+        }
+    }
+}
+
+impl<'a> From<&'a Newest> for PageShape<'a> {
+    fn from(Newest { events, next, first, condition_errors }: &'a Newest) -> Self {
+        Self {
+            events: events.iter().map(EventShape::from).collect(),
+            next: *next,
+            first: Some(*first),
             condition_errors: condition_errors.as_ref().map(ConditionErrorsShape::from),
         }
     }
@@ -240,7 +259,8 @@ pub(super) struct NewEventShape {
     /// `ensue.` is reserved.
     #[schema(example = "order.paid", max_length = 255)]
     topic: String,
-    /// What it is about, at most 512 bytes. Events of one object are chained by `prev` and handled in order.
+    /// What it is about, at most 512 bytes without control, bidirectional or zero-width characters. Events of one object are
+    /// chained by `prev` and handled in order.
     #[schema(example = "order:17", max_length = 512)]
     object: Option<String>,
     /// The content: any JSON, nested at most 64 levels deep; null if left out. Numbers that would take much more room
@@ -307,8 +327,14 @@ pub(super) struct StatusShape {
     pub status: &'static str,
 }
 
-/// A JSON answer.
+/// A JSON answer, ended by a newline.
 pub(super) fn json(status: StatusCode, shape: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(shape).expect("answers are made of text, numbers and checked JSON");
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    json_as(status, "application/json", shape)
+}
+
+/// A JSON answer of this media type, ended by a newline.
+pub(super) fn json_as(status: StatusCode, media_type: &'static str, shape: &(impl Serialize + ?Sized)) -> Response {
+    let mut body = serde_json::to_vec(shape).expect("answers are made of text, numbers and checked JSON");
+    body.push(b'\n');
+    (status, [(header::CONTENT_TYPE, media_type)], body).into_response()
 }

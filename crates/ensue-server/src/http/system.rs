@@ -5,9 +5,11 @@ use super::measure;
 use super::problem::{Kind, Problem};
 use super::responses::{NotReady, Unauthorized};
 use super::shapes::{self, StatusShape};
+use super::tokens;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ensue::Failing;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +29,10 @@ pub(super) async fn health() -> Response {
     shapes::json(StatusCode::OK, &StatusShape { status: "ok" })
 }
 
-/// Does the store answer?
+/// Can the server do its work?
+///
+/// It is not ready while the store does not answer, and after some seconds in which all publishing, reading, moving of the outbox or
+/// writing of checkpoints has failed. Errors of the store are only told to requests with a token.
 #[utoipa::path(
     get,
     path = "/ready",
@@ -35,20 +40,32 @@ pub(super) async fn health() -> Response {
     tag = "system",
     security(()),
     responses(
-        (status = 200, description = "It does", body = StatusShape),
+        (status = 200, description = "It can", body = StatusShape),
         NotReady,
     )
 )]
-pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let reason = match tokio::time::timeout(READY_WITHIN, app.bus.store().ready()).await {
-        Ok(Ok(())) => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("the store did not answer within {} s; look after it", READY_WITHIN.as_secs()),
+pub(super) async fn ready(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let (reason, error) = match tokio::time::timeout(READY_WITHIN, app.bus.store().ready()).await {
+        Ok(Ok(())) => match app.bus.failing() {
+            None => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
+            Some(Failing { work, lasting, error }) => {
+                (format!("{} has failed for {} s", work.as_str(), lasting.as_secs()), error)
+            }
+        },
+        Ok(Err(error)) => ("the store cannot be used".to_string(), Some(error)),
+        Err(_) => (format!("the store did not answer within {} s", READY_WITHIN.as_secs()), None),
     };
-    Err(Problem::new(Kind::Unavailable, reason))
+    // The error may name hosts, databases and users.
+    let detail = match error.filter(|_| tokens::admits(&app.options.tokens, &headers)) {
+        Some(error) => format!("{reason}: {error}"),
+        None => format!("{reason}; the server's log says more"),
+    };
+    Err(Problem::new(Kind::Unavailable, detail))
 }
 
-/// Figures for Prometheus
+/// Metrics for Prometheus
+///
+/// docs/metrics.md describes each metric.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -66,7 +83,8 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
         measure::held(app.bus.store(), READY_WITHIN),
     );
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.recorder.render() + &groups + &jobs + &held).into_response()
+    ([(header::CONTENT_TYPE, kind)], app.recorder.render() + &groups + &jobs + &held + &measure::process())
+        .into_response()
 }
 
 /// This description

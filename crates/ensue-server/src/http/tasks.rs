@@ -299,7 +299,7 @@ impl Telling {
         }
         self.after = lines.last().map_or(self.after, |line| line.line);
         if lines.len() < LINES {
-            text.extend_from_slice(b"]}");
+            text.extend_from_slice(b"]}\n");
             self.over = true;
         }
         Ok(text.into())

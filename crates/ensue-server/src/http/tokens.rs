@@ -90,6 +90,11 @@ pub(super) async fn check(State(tokens): State<Tokens>, mut request: Request, ne
     }
 }
 
+/// Whether a request may see what only those with a token see.
+pub(super) fn admits(tokens: &Tokens, headers: &HeaderMap) -> bool {
+    judge(tokens, "", headers).is_ok()
+}
+
 /// Who asks; nobody in particular where no token is needed.
 fn judge(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Option<Author>, (Problem, &'static str)> {
     let refusal = |reason: &str| Problem::field(Kind::Unauthorized, "authorization", reason);

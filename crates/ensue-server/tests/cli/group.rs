@@ -28,7 +28,9 @@ fn a_group_is_made_subscribed_read_replayed_moved_and_deleted() {
         let id = group(&large).json()["id"].clone();
         assert_eq!(group(&large).json()["id"], id);
         assert!(group(&["subscribe", "billing", "--where", "e.tpoic = 'a'"]).bad().contains("tpoic"));
-        assert!(group(&["subscribe", "billing", "--expires-in", "1ms"]).bad().contains("expires_in"));
+        assert!(
+            group(&["subscribe", "billing", "--topic", "order", "--expires-in", "1ms"]).bad().contains("expires_in")
+        );
         for total in ["200.50", "70", "300"] {
             publish("order.paid", &format!("{{\"total\": {total}}}"));
         }

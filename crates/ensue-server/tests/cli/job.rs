@@ -99,7 +99,7 @@ fn something_is_paused_explained_and_resumed_everywhere() {
         let none = place.run(folder, &["explain", &format!("event:{seq}"), "--handler", "none"]).bad();
         assert!(none.contains("there is no handler `none`"), "{none}");
         place.run(folder, &["explain", &format!("job:{job}"), "--handler", "none"]).bad();
-        assert_eq!(place.run(folder, &["explain", "schedule:nightly"]).code, Some(1));
+        assert_eq!(place.run(folder, &["explain", "schedule:nightly"]).code, Some(3));
 
         let told = place.run(folder, &["resume", "mail"]).good();
         assert!(told.starts_with("resumed: handler:mail goes on"), "{told}");

@@ -43,6 +43,24 @@ fn the_log_is_listed_by_place_topic_and_object() {
 }
 
 #[test]
+fn the_newest_events_are_listed_first() {
+    everywhere(|folder, place| {
+        let list = |more: &[&str]| place.run(folder, &[&["event", "list", "--newest"], more].concat());
+        for topic in ["order.placed", "mail", "order.paid"] {
+            place.run(folder, &["publish", topic]).good();
+        }
+        let page = list(&["--limit", "2", "--json"]).json();
+        assert_eq!((column(&page, "seq"), &page["next"]), (vec![json!(3), json!(2)], &json!(2)));
+        let page = list(&["--before", "2", "--json"]).json();
+        assert_eq!((column(&page, "seq"), &page["next"]), (vec![json!(1)], &json!(null)));
+        assert_eq!(column(&list(&["--topic", "order", "--json"]).json(), "seq"), [3, 1]);
+        assert_eq!(column(&list(&["--after", "1", "--json"]).json(), "seq"), [3, 2]);
+        let table = list(&["--limit", "1"]);
+        assert!(table.stdout.contains("order.paid") && table.stderr.contains("--newest --before 3"), "{table:?}");
+    });
+}
+
+#[test]
 fn what_waits_is_listed_in_the_order_in_which_it_will_enter() {
     everywhere(|folder, place| {
         // A log that is there and empty.

@@ -38,13 +38,13 @@ fn a_schedule_is_set_shown_run_held_and_deleted() {
         assert!(waits.starts_with("schedule nightly: waiting"), "{waits}");
         place.run(folder, &["pause", "schedule:nightly"]).good();
         assert!(place.run(folder, &["explain", "schedule:nightly"]).good().contains("ensue resume schedule:nightly"));
-        assert_eq!(place.run(folder, &["schedule", "run", "nightly"]).code, Some(1));
+        assert_eq!(place.run(folder, &["schedule", "run", "nightly"]).code, Some(4));
         let odd = ["schedule", "set", "odd", "--cron", "0/1 * 0 ? * * *", "--topic", "t"];
         assert!(place.run(folder, &odd).good().contains("warning: "));
         let bad = place.run(folder, &["schedule", "set", "bad", "--cron", "99 * * * *", "--topic", "t"]);
-        assert!(bad.code == Some(1) && bad.stderr.contains("`99` as its minute"), "{bad:?}");
+        assert!(bad.code == Some(4) && bad.stderr.contains("`99` as its minute"), "{bad:?}");
         place.run(folder, &["schedule", "delete", "odd"]).good();
-        assert_eq!(place.run(folder, &["schedule", "show", "odd"]).code, Some(1));
+        assert_eq!(place.run(folder, &["schedule", "show", "odd"]).code, Some(3));
     });
 }
 
@@ -61,7 +61,7 @@ fn schedules_of_the_config_file_come_and_go_with_it() {
     let server = Server::start_with(&mut ensue(folder, &["serve"]), folder);
     server.run(folder, &["schedule", "set", "mine", "--cron", "@yearly", "--topic", "t"]).good();
     let refused = server.run(folder, &["schedule", "delete", "a"]);
-    assert!(refused.code == Some(1) && refused.stderr.contains("declared by config"), "{refused:?}");
+    assert!(refused.code == Some(4) && refused.stderr.contains("declared by config"), "{refused:?}");
     let begun = Instant::now();
     while !server.run(folder, &["schedule", "show", "a"]).good().contains("  event ") {
         assert!(begun.elapsed() < Duration::from_secs(60), "it does not fire");

@@ -81,13 +81,15 @@ fn an_address_that_others_can_reach_needs_a_token() {
     }
     assert!(!folder.path().join("ensue.db").exists());
     let mut command = ensue(folder.path(), &["serve", "--dev", "--listen", "0.0.0.0:0"]);
-    let server = Server::start_with(command.env("ENSUE_TOKEN", "canary-token-of-the-test"), folder.path());
+    let server =
+        Server::start_with(command.env("ENSUE_TOKEN", "canary-token-of-the-test-that-is-long-enough"), folder.path());
     let url = server.url.replace("0.0.0.0", "127.0.0.1");
     let refused = run(folder.path(), &["publish", "a", "--url", &url]).bad();
     assert!(refused.contains("wants a token") && refused.contains("--token, ENSUE_TOKEN"), "{refused}");
     let wrong = run(folder.path(), &["publish", "a", "--url", &url, "--token", "another-canary"]).bad();
     assert!(wrong.contains("does not know this token") && !wrong.contains("canary"), "{wrong}");
-    run(folder.path(), &["publish", "a", "--url", &url, "--token", "canary-token-of-the-test"]).good();
+    run(folder.path(), &["publish", "a", "--url", &url, "--token", "canary-token-of-the-test-that-is-long-enough"])
+        .good();
     // S7: nobody finds the token in what the server wrote.
     let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
     assert!(log.contains("needs a token") && !log.contains("canary"), "{log}");

@@ -2,6 +2,8 @@
 
 use crate::support::{Run, Server, ensue, run};
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// A port that was free a moment ago.
@@ -11,6 +13,7 @@ fn free_port() -> u16 {
 
 fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(folder.join(name), text).unwrap();
+    std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o600)).unwrap();
 }
 
 #[test]
@@ -55,7 +58,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
     let defaults = run(folder.path(), &["config", "check"]).good();
     assert!(defaults.contains("no ensue.yaml here") && defaults.contains("sqlite:ensue.db  (default)"), "{defaults}");
 
-    write(folder.path(), "tokens", "deploy a-token-that-is-long-enough\n");
+    write(folder.path(), "tokens", "deploy a-token-that-is-long-enough-for-anybody\n");
     let config = "listen: 127.0.0.1:1\ntoken_file: tokens\nretention: { age: 7d, size: 10GB }\n";
     write(folder.path(), "my.yaml", config);
     let mut command = ensue(folder.path(), &["config", "check", "my.yaml", "--listen", "127.0.0.1:3", "--json"]);
@@ -83,7 +86,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
 #[test]
 fn config_check_tells_a_flag_from_a_variable() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "tokens", "deploy a-token-that-is-long-enough\n");
+    write(folder.path(), "tokens", "deploy a-token-that-is-long-enough-for-anybody\n");
     let check = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = ensue(folder.path(), &[&["config", "check"], arguments].concat());
         Run::of(command.envs(variables.iter().copied())).good()
@@ -177,7 +180,11 @@ fn config_check_refuses_what_serve_refuses() {
 fn clients_find_the_server_of_their_folder_and_its_token() {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
-    write(folder.path(), "tokens", "# ours\nfirst-token-of-two-1234\ndeploy second-token-of-two-1234\n");
+    write(
+        folder.path(),
+        "tokens",
+        "# ours\nfirst-token-of-two-that-are-long-enough\ndeploy second-token-of-two-that-are-long-enough\n",
+    );
     write(folder.path(), "ensue.yaml", &format!("listen: 127.0.0.1:{port}\ntoken_file: tokens\n"));
     let server = Server::start_with(&mut ensue(folder.path(), &["serve"]), folder.path());
     assert_eq!(server.url, format!("http://127.0.0.1:{port}"));
@@ -231,7 +238,7 @@ fn a_port_that_nobody_knows_and_a_bad_file_are_told_to_clients() {
 #[test]
 fn a_token_that_can_be_guessed_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "tokens", "canary\ndeploy canary-2\nstrong a-token-that-is-long-enough\n");
+    write(folder.path(), "tokens", "canary\ndeploy canary-2\nstrong a-token-that-is-long-enough-for-anybody\n");
     let arguments = ["--dev", "--listen", "127.0.0.1:0", "--token-file", "tokens"];
     let server = Server::start_with(&mut ensue(folder.path(), &[&["serve"][..], &arguments].concat()), folder.path());
     assert!(server.terminate().success());

@@ -97,13 +97,13 @@ fn doctor_looks_at_postgres_too() {
 #[test]
 fn doctor_tells_whether_the_token_opens_the_server() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("tokens"), "the-token-of-the-server-1\n").unwrap();
+    std::fs::write(folder.path().join("tokens"), "the-token-of-the-server-that-is-long-enough\n").unwrap();
     std::fs::write(folder.path().join("other"), "the-token-of-another-one\n").unwrap();
     let mut command = ensue(folder.path(), &["serve", "--listen", "127.0.0.1:0", "--token-file", "tokens"]);
     let server = Server::start_with(&mut command, folder.path());
     let good = server.run(folder.path(), &["doctor", "--token-file", "tokens"]).good();
     assert!(good.contains("ok       access"), "{good}");
-    server.run(folder.path(), &["doctor", "--token", "the-token-of-the-server-1"]).good();
+    server.run(folder.path(), &["doctor", "--token", "the-token-of-the-server-that-is-long-enough"]).good();
     for (arguments, told) in
         [(&["doctor"][..], "wants a token"), (&["doctor", "--token-file", "other"], "does not know")]
     {

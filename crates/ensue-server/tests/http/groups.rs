@@ -68,7 +68,7 @@ async fn a_reader_that_waits_hears_of_a_subscription_that_comes_meanwhile() {
 #[tokio::test]
 async fn a_reader_that_hangs_up_while_it_waits_gives_the_group_back() {
     let server = Server::start().await;
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     let body = json!({"wait_ms": 30_000, "lease_ms": 3_600_000});
     // Dropped, it closes its connection.
     let read = server.group("POST", "g/read", body);
@@ -91,7 +91,7 @@ async fn a_long_poll_ends_when_the_server_stops() {
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let options = ensue_server::HttpOptions { stop: stopping, ..Default::default() };
     let server = Server::start_with(options).await;
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     let read = server.group("POST", "g/read", json!({"wait_ms": 30_000}));
     let end = async {
         while server.group_ok("GET", "g", Value::Null, 200).await["slots"][0]["owner"].is_null() {
@@ -137,7 +137,7 @@ async fn a_group_and_a_lease_survive_a_restart() {
     let path = folder.path().join("e.db").to_str().unwrap().to_string();
     let open = async || Server::serve(ensue::Ensue::open(&path).await.unwrap(), Default::default()).await;
     let server = open().await;
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     server.publish_event(json!({"topic": "t"})).await;
     let read = server.group_ok("POST", "g/read", json!({}), 200).await;
     server.bus.close().await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 async fn what_is_not_there_is_said_to_be_missing() {
     let server = Server::start().await;
     let id = "0190a5a0-0000-7000-8000-000000000001";
-    let lease = format!("01{}", "00".repeat(56));
+    let lease = format!("02{}", "00".repeat(72));
     for (method, path, body) in [
         ("GET", "none".to_string(), Value::Null),
         ("DELETE", "none".into(), Value::Null),
@@ -86,7 +86,7 @@ async fn every_bad_field_is_named_with_what_to_write() {
         ("POST", "g/subscriptions", json!({"where": ["a"]}), "`where`"),
         ("POST", "g/subscriptions", json!({"topic": "a..b"}), "`topic`"),
         ("POST", "g/subscriptions", json!({"topic": true}), "`topic`"),
-        ("POST", "g/subscriptions", json!({"params": large}), "`params`"),
+        ("POST", "g/subscriptions", json!({"where": "true", "params": large}), "`params`"),
         ("POST", "g/subscriptions", json!({"params": "\u{0}"}), "`params`"),
         (
             "POST",
@@ -96,8 +96,8 @@ async fn every_bad_field_is_named_with_what_to_write() {
         ),
         ("POST", "g/subscriptions", json!({"expires_in": 5}), "`expires_in`"),
         ("POST", "g/subscriptions", json!({"expires_in": "soon"}), "`expires_in`"),
-        ("POST", "g/subscriptions", json!({"expires_in": "1ms"}), "`expires_in`"),
-        ("POST", "g/subscriptions", json!({"expires_in": "9999999d"}), "`expires_in`"),
+        ("POST", "g/subscriptions", json!({"where": "true", "expires_in": "1ms"}), "`expires_in`"),
+        ("POST", "g/subscriptions", json!({"where": "true", "expires_in": "9999999d"}), "`expires_in`"),
         ("POST", "g/subscriptions", json!({"condition": "true"}), "`condition`"),
         ("POST", "g/read", json!({"limit": 0}), "`limit`"),
         ("POST", "g/read", json!({"limit": 1001}), "`limit`"),
@@ -114,7 +114,7 @@ async fn every_bad_field_is_named_with_what_to_write() {
         ("POST", "g/read", json!({"wait": "1s"}), "`wait`"),
         ("POST", "g/commit", json!({"cursor": 0}), "`lease`"),
         ("POST", "g/commit", json!({"cursor": 0, "lease": "mine"}), "`lease`"),
-        ("POST", "g/commit", json!({"lease": format!("01{}", "00".repeat(56))}), "`cursor`"),
+        ("POST", "g/commit", json!({"lease": format!("02{}", "00".repeat(72))}), "`cursor`"),
         ("POST", "g/commit", json!({"cursor": "0", "lease": ""}), "`cursor`"),
         ("POST", "g/commit", json!({"cursor": 0, "lease": "", "release": 1}), "`release`"),
     ] {

@@ -140,7 +140,11 @@ async fn jobs_and_rules_are_counted() {
     for job in server.claim("metered.h", 5).await {
         server.under_ok(&job, "complete", json!({})).await;
     }
-    server.until_figures(|figures| figures.contains("ensue_rules{") && !figures.contains("metered.h")).await;
+    server
+        .until_figures(|figures| {
+            figures.contains("ensue_rules{") && !figures.contains("ensue_jobs{handler=\"metered.h\"")
+        })
+        .await;
 }
 
 /// A claim that waits is answered when the server stops, so that its connection can close.

@@ -86,9 +86,9 @@ async fn a_claim_that_cannot_be_takes_nothing() {
         (with("lease_ms", json!(99)), "`lease_ms` is 99"),
         (with("lease_ms", json!(86_400_001)), "`lease_ms`"),
         (with("wait_ms", json!(30_001)), "`wait_ms` is 30001"),
-        (with("worker", json!("")), "`worker` must be"),
-        (with("worker", json!("w".repeat(256))), "`worker` must be"),
-        (with("worker", json!("a\nb")), "`worker` must be"),
+        (with("worker", json!("")), "`worker` is empty"),
+        (with("worker", json!("w".repeat(256))), "`worker` has 256 bytes"),
+        (with("worker", json!("a\nb")), "`worker` may not contain"),
         (with("x", json!(1)), "`x` is not a field"),
     ] {
         let detail = server.api("POST", "jobs/claim", body).await.problem(422);
@@ -104,7 +104,7 @@ async fn a_stale_or_malformed_claim_changes_nothing() {
     let claimed = server.claim("h", 2).await;
     let (mine, other) = (claimed[0]["claim"].as_str().unwrap(), claimed[1]["claim"].as_str().unwrap());
     let stale = mine.replacen("claim-1-", "claim-7-", 1);
-    let nobody = format!("claim-1-{NO_ID}");
+    let nobody = format!("claim-1-{NO_ID}-{:032}", 0);
     let before = all(&server).await;
     let fitting = [
         ("renew", json!({})),

@@ -1,8 +1,14 @@
 //! The server in the test's own process, over HTTP.
 
+mod answers;
 mod bad_input;
+mod claims;
+mod clients;
+mod cloudevents_out;
 mod command;
+mod condition_cost;
 mod conditions;
+mod cross_site;
 mod events;
 mod explain;
 mod groups;
@@ -15,6 +21,7 @@ mod jobs;
 mod jobs_claim;
 mod jobs_input;
 mod jobs_postgres;
+mod log;
 mod openapi;
 mod openapi_jobs;
 mod openapi_schedules;
@@ -22,11 +29,14 @@ mod openapi_tasks;
 mod pages;
 mod postgres;
 mod pull;
+mod ready;
 mod rules;
 mod schedules;
 mod stream;
+mod stream_resume;
 mod support;
 mod tasks;
 mod tokens;
+mod unprintable;
 mod webhook;
 mod webhook_tls;

@@ -18,6 +18,7 @@ pub async fn answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>)
     }
     for (path, good, empty) in [
         ("/jobs/claim", r#"{"handlers":["j"]}"#, "{}"),
+        ("/jobs/complete", r#"{"jobs":[]}"#, "{}"),
         ("/jobs/bulk", r#"{"action":"skip","filter":{"handler":"j"}}"#, "{}"),
     ] {
         for body in [empty, "{"] {
@@ -61,8 +62,10 @@ pub async fn answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>)
         ask("POST", &path, &format!("/jobs/{id}/{verb}"), &body(&stale)).await;
         ask("POST", &path, &format!("/jobs/{id}/{verb}"), &body("nonsense")).await;
         ask("POST", &path, &format!("/jobs/{id}/{verb}?x=1"), &body(&claim)).await;
-        ask("POST", &path, &format!("/jobs/{NO_ID}/{verb}"), &body(&format!("claim-1-{NO_ID}"))).await;
+        ask("POST", &path, &format!("/jobs/{NO_ID}/{verb}"), &body(&format!("claim-1-{NO_ID}-{:032}", 0))).await;
     }
+    let many = format!(r#"{{"jobs":[{{"id":"{id}","claim":"{claim}"}}]}}"#);
+    ask("POST", "/jobs/complete", "/jobs/complete", &many).await;
     let sent = ask("POST", "/jobs", "/jobs", r#"{"handler":"w","not_before":"2999-01-01T00:00:00Z"}"#).await.json();
     let waits = sent["id"].as_str().unwrap().to_string();
     let sent = ask("POST", "/jobs", "/jobs", r#"{"handler":"l","object":"l","attempts_max":1}"#).await.json();

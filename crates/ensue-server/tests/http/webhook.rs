@@ -119,6 +119,24 @@ async fn the_event_is_posted_under_an_id_that_stays_the_same() {
     }
 }
 
+#[tokio::test]
+async fn webhook_with_the_format_of_cloudevents_gets_a_cloud_event() {
+    let receiver = receiver([]);
+    let address = receiver.clone().listen().await;
+    let flow = Flow::start(&format!("http://{address}/"), "format: cloudevents", &["127.0.0.1"], false).await;
+    let seq = flow.publish().await;
+    flow.becomes(seq, Standing::Done).await;
+    let event = flow.bus.store().event(seq).await.unwrap().unwrap();
+    let (_, headers, body) = receiver.got().remove(0);
+    assert_eq!(headers["content-type"], "application/cloudevents+json");
+    assert_eq!(headers["webhook-id"], format!("{}.t.h", event.id));
+    let sent: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let expected = serde_json::json!({"specversion": "1.0", "id": event.id, "source": "/ensue", "type": "t.x", "subject": "o",
+        "time": event.occurred_at, "recordedtime": event.recorded_at, "seq": seq.to_string(), "data": 1,
+        "datacontenttype": "application/json"});
+    assert_eq!(sent, expected);
+}
+
 /// S3: a name that leads to this machine.
 #[tokio::test]
 async fn nothing_is_sent_where_the_guard_does_not_let_it() {

@@ -187,6 +187,8 @@ fn limit_millis(options: &PostgresOptions) -> u128 {
 /// What every session of ours is told: reading after a lock needs read committed, acknowledged means on disk, plans that
 /// were made for a small table must still be right for a large one, and what nobody waits for any more comes to an end.
 /// A standby is refused, as if it were away: what it has not heard of yet may have happened.
+/// The search path is pinned, because a function or an operator in a schema that others write to would be preferred
+/// wherever it fits the types of the arguments better than that of Postgres.
 fn pins(options: &PostgresOptions) -> String {
     let read_only = if options.read_only { "on" } else { "off" };
     let (limit_millis, look_millis) = (limit_millis(options), CLIENT_LOOKED_FOR_EVERY.as_millis());
@@ -200,7 +202,8 @@ fn pins(options: &PostgresOptions) -> String {
     // Not every system that Postgres runs on can look for the client: then the limit alone must do. A server that does not know
     // the setting is too old: that is said once its version was asked for, over this connection (`migrate`).
     format!(
-        "{primary_only}SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
+        "SET search_path = pg_catalog, pg_temp; {primary_only}\
+         SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
          SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; \
          SET statement_timeout = {limit_millis}; SET idle_in_transaction_session_timeout = {limit_millis}; \
          DO $$ BEGIN PERFORM set_config('client_connection_check_interval', '{look_millis}', false); \
@@ -213,7 +216,8 @@ fn begin(options: &PostgresOptions) -> String {
     let access = if options.read_only { "READ ONLY" } else { "READ WRITE" };
     let limit_millis = limit_millis(options);
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED {access}; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED {access}; SET LOCAL search_path = pg_catalog, pg_temp; \
+         SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
          SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL statement_timeout = {limit_millis}; \
          SET LOCAL idle_in_transaction_session_timeout = {limit_millis}"
     )

@@ -289,7 +289,11 @@ impl Bell {
             return Ok(None);
         }
         // Not before it is known that this is a session of ours alone.
-        self.ask(&client, "SELECT pg_advisory_lock_shared($1)", &[&self.lock_listening]).await?;
+        let lock = "SELECT pg_try_advisory_lock_shared($1)";
+        let locked = within(self.server.statement_time_max, client.query_one(lock, &[&self.lock_listening])).await?;
+        if !locked.get::<_, bool>(0) {
+            return Ok(None);
+        }
         let sleep = Sleep::Awake(Instant::now());
         Ok(Some(Session { client, rings, sleep, nap: LOOK_EVERY, rung_at: None, told_at: None, unrung: true }))
     }

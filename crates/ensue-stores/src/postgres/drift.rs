@@ -1,8 +1,9 @@
-//! Is everything in the schema as this program has it?
+//! Comparison of a schema with the one that this program installs.
 //!
-//! What somebody has replaced, dropped, or never finished changes what the engine does without changing its version. Functions are compared by
-//! their texts. All else is compared with `sql/facts.txt`: what the catalog says of a schema that was just made, written by a test, so that
-//! nothing has to be made here in order to look. Rights are compared with what `apply_grants()` gives.
+//! An object that was replaced, dropped or added by hand changes what the engine does, or runs code with the rights of
+//! its functions, without changing the version. The bodies of functions are compared with the templates. Their other
+//! properties, and all other objects, are compared with `sql/facts.txt`: the catalog of a new schema, written by a
+//! test. Owners and rights are compared with those of `apply_grants()`.
 
 use super::PostgresStore;
 use super::migrate::newest;
@@ -72,6 +73,23 @@ fn missing(expected: &Facts, there: &Facts) -> Vec<String> {
     found
 }
 
+/// Kinds of objects that run code, or that code depends on. Tables, sequences and indexes of others are left alone.
+const KINDS_OF_CODE: [&str; 11] =
+    ["cast", "column", "constraint", "domain", "function", "operator", "policy", "rule", "trigger", "type", "view"];
+
+/// Objects of the second that are not in the first. The columns and constraints of a table that is not in the first
+/// belong to somebody else.
+fn added(expected: &Facts, there: &Facts) -> Vec<String> {
+    let is_ours =
+        |name: &str| ["table", "view", "type"].iter().any(|kind| expected.contains_key(&((*kind).into(), name.into())));
+    let is_added = |(kind, name): &&(String, String)| {
+        KINDS_OF_CODE.contains(&kind.as_str())
+            && !expected.contains_key(&(kind.clone(), name.clone()))
+            && name.split_once(" of ").is_none_or(|(_, table)| is_ours(table))
+    };
+    there.keys().filter(is_added).map(|(kind, name)| format!("the {kind} {name} is not part of Ensue")).collect()
+}
+
 impl PostgresStore {
     /// What differs from what this program has made or would make; nothing of a schema that a newer program has upgraded.
     pub async fn drift(&self) -> Result<Vec<Drift>, StoreError> {
@@ -80,14 +98,17 @@ impl PostgresStore {
         if self.server.query_one(&sql, &[]).await?.get::<_, i32>(0) > newest() {
             return Ok(Vec::new());
         }
-        let mut found = missing(&facts(FACTS), &facts(&self.facts().await?));
+        let (expected, there) = (facts(FACTS), facts(&self.facts().await?));
+        let mut found = missing(&expected, &there);
         found.extend(self.functions_that_differ(&schema).await?);
         // What is needed to look further may be gone.
         let is_whole = |word: &str| !found.iter().any(|found| found.contains(word));
         let (are_partitions_known, are_rights_known) =
-            (is_whole("partitions"), is_whole("grants") && is_whole("role_name"));
+            (is_whole("partitions"), is_whole("grants") && is_whole("role_name") && is_whole("rights_beyond"));
         let anew = "make it anew from the output of `ensue migrate --sql`";
         let mut drift: Vec<_> = found.into_iter().map(|found| Drift::new(found, anew)).collect();
+        let drop = "find out who created it and drop it: it may run with the rights of Ensue's functions";
+        drift.extend(added(&expected, &there).into_iter().map(|found| Drift::new(found, drop)));
         if are_partitions_known {
             drift.extend(self.partitions_gone(&schema).await?);
         }
@@ -142,6 +163,8 @@ impl PostgresStore {
 
 #[cfg(test)]
 mod tests {
+    use super::super::migrations::TABLES;
+    use super::super::schema::Sql;
     use super::*;
 
     #[test]
@@ -155,6 +178,48 @@ mod tests {
             append.starts_with("\nDECLARE") && append.ends_with("END\n") && append.contains("\"log\".stored_events"),
             "{append}"
         );
+    }
+
+    /// The role of a node has no function and no table that its statements, and those of `doctor`, do not reach.
+    #[test]
+    fn a_node_is_granted_no_more_than_it_uses() {
+        let schema = Schema::new("log".into());
+        let templates = || FUNCTIONS.iter().chain(TABLES);
+        let all: Vec<_> = templates().flat_map(|template| functions(template, &schema)).collect();
+        let mut reached = format!("{:?}", Sql::of(&schema)).replace("\\\"", "\"");
+        reached += &schema.fill(include_str!("sql/rights.sql"));
+        reached += &schema.fill("SELECT version FROM {schema}.schema_version, {schema}.partitions_gone()");
+        let triggers = ["definition_gone", "parked_passed", "schedule_rule_changed"];
+        reached.extend(all.iter().filter(|(name, _)| triggers.contains(name)).map(|(_, body)| body.as_str()));
+        let mut seen = BTreeSet::new();
+        while let Some((name, _)) =
+            all.iter().find(|(name, _)| !seen.contains(name) && reached.contains(&format!("\"log\".{name}(")))
+        {
+            seen.insert(*name);
+            reached.extend(all.iter().filter(|(other, _)| other == name).map(|(_, body)| body.as_str()));
+        }
+        let grants = FUNCTIONS.iter().find(|template| template.contains("FUNCTION {schema}.grants()")).unwrap();
+        let granted = grants.split("'{serve}'::text[] FROM unnest('{").nth(1).unwrap().split("}'").next().unwrap();
+        let granted: Vec<_> = granted.split(',').map(str::trim).collect();
+        assert!(granted.len() > 80, "{granted:?}");
+        let unused: Vec<_> = granted.into_iter().filter(|name| !seen.contains(name)).collect();
+        assert_eq!(unused, [""; 0], "granted to `serve` in fn_grants.sql, and not called by a node");
+
+        let tables = grants.split("'{serve}'::text[] FROM (VALUES").nth(1).unwrap().split(") v(rights").next().unwrap();
+        let mut unused = Vec::new();
+        for line in tables.split("('").skip(1) {
+            let (rights, names) = line.split_once("', '{").unwrap();
+            for name in names.split('}').next().unwrap().split(',').map(str::trim) {
+                let verbs = [("INSERT", "INSERT INTO"), ("DELETE", "DELETE FROM"), ("SELECT", "")];
+                for (_, verb) in verbs.iter().filter(|(right, _)| rights.contains(right)) {
+                    let statement = format!("{verb} \"log\".{name}");
+                    if !reached.contains(statement.trim_start()) {
+                        unused.push(statement);
+                    }
+                }
+            }
+        }
+        assert_eq!(unused, [""; 0], "granted to `serve` in fn_grants.sql, and not done by a node");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
 
 /// Why a statement has no result.
 #[derive(Debug)]
@@ -21,6 +22,13 @@ pub(super) enum Failure {
     Outdated(String),
     /// A statement that always answers something has answered nothing, or something that is not known.
     Nothing,
+}
+
+impl Failure {
+    /// Whether a lock was not to be had in time.
+    pub fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Told(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
 }
 
 impl From<Error> for Failure {
@@ -117,6 +125,10 @@ pub(super) fn explain(failure: &Failure, place: &str) -> StoreError {
         }
     };
     if let Some(refusal) = error.as_db_error() {
+        // Functions of ours that refuse a role say what to grant.
+        if let ("42501", Some(hint)) = (refusal.code().code(), refusal.hint()) {
+            return StoreError::Engine(format!("Postgres at {place}: {} (42501); {hint}", refusal.message()));
+        }
         return explain_refusal(refusal.code().code(), refusal.message(), place);
     }
     let text = failure.to_string();

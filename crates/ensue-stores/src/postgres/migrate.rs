@@ -16,7 +16,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// The oldest version of the schema whose programs may run beside this one's.
-const COMPATIBLE_FROM: i32 = 13;
+const COMPATIBLE_FROM: i32 = 20;
 
 /// How long an upgrade waits for a table that is in use, and after how long it is tried again.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -55,8 +55,9 @@ pub(super) async fn migrate(server: &Server, schema: &Schema, read_only: bool) -
         if Trouble::of(&failure) != Trouble::Busy {
             return Err(told(failure));
         }
-        tracing::warn!(schema = schema.name, "the schema is in use and cannot be upgraded yet: {failure}");
         client.batch_execute("ROLLBACK").await.map_err(|error| told(error.into()))?;
+        let held_by = holders(&client, schema).await.unwrap_or_default();
+        tracing::warn!(schema = schema.name, held_by, "the schema is in use and cannot be upgraded yet: {failure}");
         tokio::time::sleep(LOCK_PAUSE).await;
     }
 }
@@ -120,6 +121,16 @@ pub(super) async fn version(client: &Client, schema: &Schema) -> Result<i32, tok
     number(client, &schema.fill(VERSION)).await
 }
 
+/// Who holds our locks, as text.
+async fn holders(client: &Client, schema: &Schema) -> Result<String, tokio_postgres::Error> {
+    let messages = client.simple_query(&schema.fill(include_str!("sql/lock_holders.sql"))).await?;
+    let who = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(2),
+        _ => None,
+    });
+    Ok(who.collect::<Vec<_>>().join(", "))
+}
+
 /// The number that a statement answers.
 async fn number(client: &Client, sql: &str) -> Result<i32, tokio_postgres::Error> {
     let messages = client.simple_query(sql).await?;
@@ -136,11 +147,13 @@ async fn number(client: &Client, sql: &str) -> Result<i32, tokio_postgres::Error
 /// transaction is to be ended.
 async fn upgrade(client: &Client, begin: &str, schema: &Schema, from: i32) -> Result<(), tokio_postgres::Error> {
     let lock = schema.lock_key("migrations");
-    let begin = format!("{begin}; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({lock})");
+    let lock_wait = LOCK_WAIT.as_millis();
+    let begin = format!(
+        "{begin}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {lock_wait}; SELECT pg_advisory_xact_lock({lock})"
+    );
     client.batch_execute(&begin).await?;
     if version(client, schema).await? == from {
-        let patience = format!("SET LOCAL lock_timeout = {};\n", LOCK_WAIT.as_millis());
-        client.batch_execute(&(patience + &script(schema, from))).await?;
+        client.batch_execute(&script(schema, from)).await?;
         tracing::info!(schema = schema.name, version = newest(), "the schema was brought up to date");
     }
     client.batch_execute("COMMIT").await

@@ -24,6 +24,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/jobs_room_tables.sql"),
     include_str!("sql/job_runs_tables.sql"),
     include_str!("sql/unsaid_tables.sql"),
+    include_str!("sql/security_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.
@@ -97,6 +98,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_schedule_put.sql"),
     include_str!("sql/fn_schedules_fire.sql"),
     include_str!("sql/fn_schedules_due.sql"),
+    include_str!("sql/fn_store_code.sql"),
     include_str!("sql/fn_sql_checks.sql"),
     include_str!("sql/fn_publish.sql"),
     include_str!("sql/fn_outbox_put.sql"),

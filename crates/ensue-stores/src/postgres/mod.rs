@@ -101,6 +101,7 @@ mod writer;
 pub use drift::Drift;
 pub use options::PostgresOptions;
 pub use own::PostgresTransaction;
+pub use server::LockHolder;
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 pub use upgrade::Upgrade;
@@ -115,7 +116,9 @@ use ensue_core::event::whole_microseconds;
 use ensue_core::follow::Follower;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Page, Pulse, Read, Released, Wake};
-use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp, plan};
+use ensue_core::{
+    Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, StoreKey, Timestamp, plan,
+};
 use following::Following;
 use jiff::SignedDuration;
 use moving::Moving;
@@ -126,7 +129,7 @@ use server::Server;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 use tokio::task::JoinHandle;
 use types::Micros;
 use uuid::Uuid;
@@ -139,6 +142,8 @@ pub struct PostgresStore {
     schema: String,
     sql: Arc<Sql>,
     clock: Option<Clock>,
+    /// Read once.
+    key: OnceCell<StoreKey>,
     read_only: bool,
     partitions: Arc<Partitions>,
     moving: Arc<Moving>,
@@ -185,6 +190,7 @@ impl PostgresStore {
         migrate::migrate(&server, &schema, options.read_only).await?;
         server.beside.watch(&schema);
         let sql = Arc::new(Sql::of(&schema));
+        let _set_once = server.lock_holders.set(sql.lock_holders.clone());
         let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
         let bell = Arc::new(Bell::new(server.clone(), &schema));
         let (last, following) = (Arc::new(AtomicU64::new(0)), Arc::new(Following::default()));
@@ -217,6 +223,7 @@ impl PostgresStore {
             schema,
             sql,
             clock,
+            key: OnceCell::new(),
             read_only,
             partitions,
             moving,
@@ -239,6 +246,11 @@ impl PostgresStore {
         let ask = "SELECT current_setting('server_version'), current_setting('fsync') = 'on'";
         let row = self.server.query_one(ask, &[]).await?;
         Ok(ServerSettings { version: row.get(0), fsync: row.get(1) })
+    }
+
+    /// Who holds our locks now, those first for whom most wait: for `doctor`.
+    pub async fn lock_holders(&self) -> Result<Vec<LockHolder>, StoreError> {
+        self.server.lock_holders().await
     }
 
     /// The name of its schema.
@@ -290,6 +302,15 @@ impl Store for PostgresStore {
         "postgres"
     }
 
+    async fn store_key(&self) -> Result<StoreKey, StoreError> {
+        let read = async || {
+            let row = self.server.query_one(&self.sql.store_key, &[]).await?;
+            let damaged = || StoreError::Schema(format!("the key of the schema {} is damaged", self.schema));
+            StoreKey::stored(row.get::<_, &[u8]>(0)).ok_or_else(damaged)
+        };
+        self.key.get_or_try_init(read).await.cloned()
+    }
+
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {
         plan::check_not_empty(&batch)?;
         self.check_writable()?;
@@ -334,6 +355,11 @@ impl Store for PostgresStore {
 
     async fn pending_count(&self) -> Result<u64, StoreError> {
         self.count_pending().await
+    }
+
+    async fn outbox_rejected(&self) -> Result<u64, StoreError> {
+        let row = self.server.query_one(&self.sql.outbox_rejected, &[]).await?;
+        Ok(row.get::<_, i64>(0) as u64)
     }
 
     async fn cancel(&self, id: EventId) -> Result<Cancelled, StoreError> {

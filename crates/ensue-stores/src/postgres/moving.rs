@@ -15,6 +15,7 @@ use ensue_core::store::{PAGE_BYTES_MAX, Released};
 use ensue_core::{Seq, StoreError, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio_postgres::Row;
 
 /// How many events are moved in one commit for who has to wait for them.
 const MOVED_AT_ONCE: usize = 1_000;
@@ -22,6 +23,18 @@ const MOVED_AT_ONCE: usize = 1_000;
 const MOVES_MAX: usize = 100;
 /// How often a statement is tried while others are in the way, or while it lacks a partition.
 pub(super) const TRIES_MAX: u32 = 5;
+
+/// The events that a statement added to the log besides those of `append` itself: its column `logged`.
+pub(super) fn logged(row: &Row) -> u64 {
+    row.try_get::<_, i64>("logged").map_or(0, |logged| logged as u64)
+}
+
+/// Counts events that a committed transaction of this process added to the log.
+pub(super) fn count_appended(events: u64) {
+    if events > 0 {
+        metrics::counter!("ensue_append_events_total", "engine" => "postgres").increment(events);
+    }
+}
 
 /// What it takes to move events into the log.
 pub(super) struct Moving {
@@ -39,6 +52,15 @@ impl Moving {
         self.clock.as_ref().map(|clock| Micros(clock()))
     }
 
+    /// Notes the new end of the log after a statement that may have appended, and counts the events that it added.
+    pub fn log_grew(&self, row: &Row, tail: Option<i64>) {
+        if let Some(tail) = tail {
+            self.last.fetch_max(tail as u64, Ordering::Relaxed);
+            self.partitions.look_ahead(tail as u64);
+        }
+        count_appended(logged(row));
+    }
+
     /// Moves at most so many, in one commit, by `release_due` or `outbox_drain`. A lost connection is no matter here: what was moved stays moved, and the next
     /// try moves what is left.
     pub async fn move_once(&self, sql: &str, limit: usize) -> Result<Released, StoreError> {
@@ -47,7 +69,7 @@ impl Moving {
         let row = loop {
             let now = self.clock_time();
             let hint = self.last.load(Ordering::Relaxed) as i64;
-            let reader = self.server.reader().await?;
+            let reader = self.server.reader_of_call().await?;
             let answer = reader.query(sql, &[&now, &hint, &limit, &bytes_max]).await;
             drop(reader);
             match answer {
@@ -56,8 +78,7 @@ impl Moving {
             }
         };
         let last = row.get::<_, i64>(1) as Seq;
-        self.last.fetch_max(last, Ordering::Relaxed);
-        self.partitions.look_ahead(last);
+        self.log_grew(&row, Some(last as i64));
         let next_due = row.get::<_, Option<Micros>>(2).map(|due| due.0);
         let next_due = if row.get(3) { Some(Timestamp::MIN) } else { next_due };
         Ok(Released { count: row.get::<_, i64>(0) as usize, last, next_due })

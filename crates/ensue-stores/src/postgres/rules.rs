@@ -18,7 +18,6 @@ use ensue_core::rules::{NewRule, RULES_MAX, Rule, RuleKind, RuleSet, Rules, Scop
 use ensue_core::text::plain;
 use ensue_core::{Entry, EventId, Invalid, ObjectKey, Store, StoreError};
 use rand::RngCore;
-use std::sync::atomic::Ordering;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -65,14 +64,6 @@ impl PostgresStore {
         Ok(rules.into_iter().find(|known| known.rule.kind == kind && known.rule.scope == *scope))
     }
 
-    /// The log has grown by what was told of rules.
-    fn told(&self, tail: Option<i64>) {
-        if let Some(tail) = tail {
-            self.last.fetch_max(tail as u64, Ordering::Relaxed);
-            self.partitions.look_ahead(tail as u64);
-        }
-    }
-
     async fn put_rule(&self, mut new: NewRule) -> Result<(Rule, bool), StoreError> {
         new.expires_at = new.expires_at.map(whole_microseconds);
         let now = self.now().await?;
@@ -109,7 +100,7 @@ impl PostgresStore {
             ];
             let rows = call.until_answered(&self.moving, &self.sql.jobs.rule_set, &params, None).await?;
             let row = self.server.one(rows)?;
-            self.told(row.get(3));
+            self.moving.log_grew(&row, row.get(3));
             match row.get::<_, &str>(0) {
                 "done" => return Ok((Rule { created_at: row.get::<_, Micros>(2).0, ..rule }, row.get(1))),
                 "full" => {
@@ -150,7 +141,7 @@ impl PostgresStore {
         ];
         let rows = call.until_answered(&self.moving, &self.sql.jobs.rules_lift, &params, None).await?;
         let row = self.server.one(rows)?;
-        self.told(row.get(1));
+        self.moving.log_grew(&row, row.get(1));
         self.looks.demand_full();
         let lifted = row.get::<_, Option<Vec<i32>>>(0).unwrap_or_default();
         Ok(lifted.into_iter().map(|number| number as usize - 1).collect())

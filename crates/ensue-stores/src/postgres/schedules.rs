@@ -22,7 +22,6 @@ use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, Json, StoreError, Timestamp};
 use jiff::SignedDuration;
-use std::sync::atomic::Ordering;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -61,7 +60,10 @@ impl SchedulesSql {
                  o_updated_at, o_state FROM {schema}.schedules_due($1, $2, $3, $4, $5, $6)",
             ),
             next: sql("SELECT {schema}.schedules_next($1, $2, $3)"),
-            fire: sql(&format!("SELECT * FROM {{schema}}.schedules_fire({})", numbered.join(", "))),
+            fire: sql(&format!(
+                "SELECT *, {{logged}} AS logged FROM {{schema}}.schedules_fire({})",
+                numbered.join(", ")
+            )),
             runs: sql("SELECT number, occurrence, at, manual, event_seq, job_number, job_stamp, overlapped, skipped \
                  FROM {schema}.schedule_runs WHERE name = $1 AND number < $2 ORDER BY number DESC LIMIT $3"),
             declare: sql("SELECT * FROM {schema}.schedules_declare($1, $2, $3, $4)"),
@@ -185,10 +187,7 @@ impl PostgresStore {
         params.extend(jobs.params());
         let rows = call.until_answered(&self.moving, &self.sql.schedules.fire, &params, None).await?;
         let row = self.server.one(rows)?;
-        if let Some(tail) = row.get::<_, Option<i64>>(2) {
-            self.last.fetch_max(tail as u64, Ordering::Relaxed);
-            self.partitions.look_ahead(tail as u64);
-        }
+        self.moving.log_grew(&row, row.get(2));
         Ok(answers(firings, &row))
     }
 }

@@ -21,21 +21,40 @@ use ensue_core::positions::subscription::CHANGES_KEPT;
 use ensue_core::rules::RULES_MAX;
 use ensue_core::schedules::port::RUNS_MAX;
 use ensue_core::store::PAGE_BYTES_MAX;
+use ensue_core::text::unprintable_class;
 use std::time::Duration;
 
 /// How long after its id was made an event from the outbox may be recorded and still be found by the id alone.
 const ID_LAG: Duration = Duration::from_secs(1);
 /// How many events one row of the outbox has at most.
 const OUTBOX_ROW_EVENTS_MAX: usize = 1_000;
+/// Events in one call of `outbox_put`: their ids differ in five hexadecimal digits.
+const OUTBOX_PUT_EVENTS_MAX: usize = (1 << 20) - 1;
+/// Rows of the outbox that one transaction rejects.
+const OUTBOX_REJECTED_AT_ONCE_MAX: usize = 20;
+/// Events that one call of `poll_for_events` moves.
+const POLL_CHUNK_MAX: usize = 100_000;
+/// Whether a row `c` that is to be moved has content that readers can represent. Other faults make the move fail by
+/// themselves. The size as text is only measured where the stored size leaves it open.
+const OUTBOX_IS_SOUND: &str = "c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00' \
+    AND (c.not_before IS NULL OR c.not_before BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00') \
+    AND (c.bytes <= {event_bytes_near} OR c.is_batch OR (SELECT octet_length(o.payload::text) \
+        + coalesce(octet_length(o.metadata::text), 0) <= {event_bytes_max} FROM {schema}.outbox o WHERE o.ctid = c.place))";
 /// How many events of the outbox an append takes along.
 const OUTBOX_FIRST_MAX: usize = 2_000;
 /// How many transactions after a look at the outbox that was noted the next is noted; until then an append looks from there, in one statement with the look for the end of the log.
 const LOOK_NOTED_TRANSACTIONS_MAX: u64 = 16;
+/// How long an append or a poll waits for the lock of the log. Whoever holds it for longer does not append.
+pub(super) const LOG_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
 
 /// The code of an error by which a function undoes what it has just done, and goes on.
 const TAKEN_BACK: &str = "EN003";
+
+/// The number of events that the current transaction has moved or settled into the log. `outbox_move`, `release_due` and
+/// `settle_append` add to the setting, which ends with the transaction; an aborted subtransaction takes its part back.
+const LOGGED: &str = "coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint";
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -65,7 +84,11 @@ pub(super) struct Sql {
     pub ensure_partitions: String,
     pub detach_trimmed: String,
     pub drop_detached: String,
+    pub lock_holders: String,
     pub outbox_put: String,
+    pub outbox_put_at: String,
+    pub outbox_rejected: String,
+    pub store_key: String,
     pub own_put: String,
     pub own_committed: String,
     pub positions: PositionsSql,
@@ -80,15 +103,15 @@ impl Sql {
         let sql = |template: &str| schema.fill(template);
         Self {
             append: sql(
-                "SELECT a.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
+                "SELECT a.*, CASE WHEN $19 THEN {schema}.outbox_ring() END, {logged} AS logged FROM {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
                  $11, $12, $13, $14, $15, $16, $17, $18) a",
             ),
             stored: sql("SELECT * FROM {schema}.stored($1, $2, $3)"),
             keys: sql("SELECT key, id_part, seq, prev, recorded_at FROM {schema}.keys WHERE key = ANY ($1)"),
             live_keys: sql(include_str!("sql/live_keys.sql")),
             tail: sql("SELECT * FROM {schema}.log_tail($1)"),
-            release_due: sql("SELECT * FROM {schema}.release_due($1, $2, $3, $4)"),
-            outbox_drain: sql("SELECT * FROM {schema}.outbox_drain($1, $2, $3, $4)"),
+            release_due: sql("SELECT *, {logged} AS logged FROM {schema}.release_due($1, $2, $3, $4)"),
+            outbox_drain: sql("SELECT *, {logged} AS logged FROM {schema}.outbox_drain($1, $2, $3, $4)"),
             read_range: sql(include_str!("sql/read_range.sql")),
             read_object: sql(include_str!("sql/read_object.sql")),
             walk_end: sql(include_str!("sql/walk_end.sql")),
@@ -110,8 +133,12 @@ impl Sql {
             ),
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
-            outbox_put: sql("SELECT {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
-            own_put: sql(&format!("SELECT {{schema}}.own_put({})", numbered(31))),
+            lock_holders: sql(include_str!("sql/lock_holders.sql")),
+            outbox_put: sql(&format!("SELECT {{schema}}.outbox_put({})", numbered(9))),
+            outbox_put_at: sql(&format!("SELECT {{schema}}.outbox_put_at({})", numbered(10))),
+            outbox_rejected: sql("SELECT count(*) FROM {schema}.outbox_rejected"),
+            store_key: sql("SELECT key FROM {schema}.store_key"),
+            own_put: sql(&format!("SELECT {{schema}}.own_put({})", numbered(32))),
             own_committed: sql(include_str!("sql/own_committed.sql")),
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),
@@ -142,10 +169,9 @@ impl Schema {
     pub fn fill(&self, template: &str) -> String {
         // The name comes last: one that looks like a placeholder is left as it is.
         words::put_in(template)
-            .replace("{lock_log}", &self.lock_key("log").to_string())
-            .replace("{lock_partitions}", &self.lock_key("partitions").to_string())
-            .replace("{lock_serving}", &self.lock_key("serving").to_string())
-            .replace("{lock_rules}", &self.lock_key("rules").to_string())
+            .replace("{outbox_is_sound}", OUTBOX_IS_SOUND)
+            .replace("{log_lock_time_max}", &format!("{}ms", LOG_LOCK_TIME_MAX.as_millis()))
+            .replace("{lock_migrations}", &self.lock_key("migrations").to_string())
             .replace("{lock_lanes}", &(self.lock_key("lanes") as i32).to_string())
             .replace("{job_j}", &columns_of_j())
             .replace("{job_table}", &columns_with_types())
@@ -163,6 +189,7 @@ impl Schema {
             .replace("{own_lost}", OWN_LOST)
             .replace("{own_done}", OWN_DONE)
             .replace("{drained}", &format!("ensue.drained_{:016x}", self.lock_key("drained")))
+            .replace("{logged}", LOGGED)
             .replace("{bell}", &self.bell())
             .replace("{lock_asleep}", &self.lock_key("asleep").to_string())
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
@@ -171,8 +198,12 @@ impl Schema {
             .replace("{look_noted_transactions_max}", &LOOK_NOTED_TRANSACTIONS_MAX.to_string())
             .replace("{taken_back}", TAKEN_BACK)
             .replace("{outbox_row_events_max}", &OUTBOX_ROW_EVENTS_MAX.to_string())
+            .replace("{outbox_put_events_max}", &OUTBOX_PUT_EVENTS_MAX.to_string())
+            .replace("{outbox_rejected_at_once_max}", &OUTBOX_REJECTED_AT_ONCE_MAX.to_string())
+            .replace("{poll_chunk_max}", &POLL_CHUNK_MAX.to_string())
             .replace("{outbox_first_max}", &OUTBOX_FIRST_MAX.to_string())
             .replace("{page_bytes_max}", &PAGE_BYTES_MAX.to_string())
+            .replace("{unprintable}", &unprintable_class())
             .replace("{topic_bytes_max}", &TOPIC_BYTES_MAX.to_string())
             .replace("{object_bytes_max}", &OBJECT_BYTES_MAX.to_string())
             .replace("{key_bytes_max}", &KEY_BYTES_MAX.to_string())
@@ -244,7 +275,7 @@ mod tests {
     #[test]
     fn two_schemas_and_two_purposes_have_locks_of_their_own() {
         let (one, other) = (Schema::new("one".into()), Schema::new("other".into()));
-        assert_ne!(one.lock_key("log"), other.lock_key("log"));
-        assert_ne!(one.lock_key("log"), one.lock_key("partitions"));
+        assert_ne!(one.lock_key("asleep"), other.lock_key("asleep"));
+        assert_ne!(one.lock_key("asleep"), one.lock_key("migrations"));
     }
 }

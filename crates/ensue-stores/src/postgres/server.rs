@@ -17,12 +17,13 @@ use super::options::PostgresOptions;
 use super::outage::Outage;
 use super::patience::Patience;
 use super::pooling::{self, Pooler};
+use super::schema::LOG_LOCK_TIME_MAX;
 use super::tls;
 use super::url::{self, Target};
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, QueueMode, RecyclingMethod};
 use ensue_core::StoreError;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::config::TargetSessionAttrs;
@@ -46,6 +47,17 @@ fn calls_max(readers_max: usize) -> usize {
     (readers_max * 3 / 4).max(1)
 }
 
+/// A session that holds one of our locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its process id, and its transaction.
+    pub transaction: (i32, String),
+    /// A description with process id, user and application.
+    pub who: String,
+    /// How many sessions wait for the lock.
+    pub waiting: u64,
+}
+
 /// A Postgres server, or whichever of several answers.
 pub(super) struct Server {
     config: Config,
@@ -55,6 +67,8 @@ pub(super) struct Server {
     calls: Pool,
     /// May this program run beside the schema?
     pub beside: Arc<Beside>,
+    /// Asks who holds our locks, once the schema is known.
+    pub lock_holders: OnceLock<String>,
     outage: Arc<Outage>,
     /// How statements are asked.
     pub way: Arc<Way>,
@@ -105,12 +119,25 @@ impl Server {
         let pool = pool_of(options.readers_max.max(1), None)?;
         let calls = pool_of(calls_max(options.readers_max), Some(LOCK_TIME_MAX))?;
         let PostgresOptions { unavailable_after, statement_time_max, .. } = *options;
-        Ok(Self { config, tls, pool, calls, beside, outage, way, place, unavailable_after, statement_time_max })
+        let lock_holders = OnceLock::new();
+        Ok(Self {
+            config,
+            tls,
+            pool,
+            calls,
+            beside,
+            lock_holders,
+            outage,
+            way,
+            place,
+            unavailable_after,
+            statement_time_max,
+        })
     }
 
     /// A connection outside the pool, within this time.
     pub async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
-        self.connect_with(limit, |_| {}).await.map(by_task)
+        self.connect_with(limit, None, |_| {}).await.map(by_task)
     }
 
     /// The same, with what is rung on the channels that it listens to. They end with the connection.
@@ -119,28 +146,29 @@ impl Server {
         limit: Duration,
     ) -> Result<(Connection, mpsc::UnboundedReceiver<String>), Failure> {
         let (rings, heard) = mpsc::unbounded_channel();
-        let connected = self.connect_with(limit, move |ring| {
+        let connected = self.connect_with(limit, None, move |ring| {
             // Nobody may listen any more.
             let _ = rings.send(ring);
         });
         Ok((by_task(connected.await?), heard))
     }
 
-    /// A connection outside the pool that is carried only while its owner waits.
+    /// A connection outside the pool that is carried only while its owner waits. It waits for a lock no longer than for the log's.
     pub async fn connect_carried(&self, limit: Duration) -> Result<(Client, Carrier), Failure> {
-        self.connect_with(limit, |_| {}).await
+        self.connect_with(limit, Some(LOG_LOCK_TIME_MAX), |_| {}).await
     }
 
     /// Connects, pins, and looks whether this program may run beside the schema.
     async fn connect_with(
         &self,
         limit: Duration,
+        lock_time_max: Option<Duration>,
         rung: impl Fn(String) + Send + 'static,
     ) -> Result<(Client, Carrier), Failure> {
         let connecting = async {
             let (client, mut carrier) = connect_bare(&self.config, &self.tls, rung).await?;
             let asking = async {
-                self.way.pin(&client, None).await?;
+                self.way.pin(&client, lock_time_max).await?;
                 self.beside.look(&client, &self.place).await
             };
             carrier.until(asking).await?;
@@ -238,7 +266,37 @@ impl Server {
             Trouble::Busy | Trouble::Backlog => patience.pause().await,
             Trouble::NoPartition | Trouble::Refused => false,
         };
-        if again { Ok(()) } else { Err(explain(&failure, &self.place)) }
+        if again { Ok(()) } else { Err(Box::pin(self.explain(&failure)).await) }
+    }
+
+    /// The failure as a caller sees it. If it is a lock that was not to be had, those who hold our locks are named.
+    pub async fn explain(&self, failure: &Failure) -> StoreError {
+        let error = explain(failure, &self.place);
+        if !failure.is_lock_timeout() {
+            return error;
+        }
+        match self.lock_holders().await {
+            Ok(holders) if !holders.is_empty() => {
+                let held_by = holders.iter().map(|holder| holder.who.as_str()).collect::<Vec<_>>().join(", ");
+                StoreError::Unavailable(format!(
+                    "Postgres at {}: a lock was not free in time; it is held by {held_by}: end that transaction",
+                    self.place
+                ))
+            }
+            Ok(_) | Err(_) => error,
+        }
+    }
+
+    /// Who holds our locks now, those first for whom most wait.
+    pub async fn lock_holders(&self) -> Result<Vec<LockHolder>, StoreError> {
+        let Some(sql) = self.lock_holders.get() else { return Ok(Vec::new()) };
+        let rows = self.reader().await?.query(sql, &[]).await.map_err(|failure| explain(&failure, &self.place))?;
+        let holder = |row: &Row| LockHolder {
+            transaction: (row.get(0), row.get(1)),
+            who: row.get(2),
+            waiting: row.get::<_, i64>(3) as u64,
+        };
+        Ok(rows.iter().map(holder).collect())
     }
 
     /// A connection was lost, or cannot be made.

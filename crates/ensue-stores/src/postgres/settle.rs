@@ -11,7 +11,6 @@ use super::settle_events::Publishing;
 use ensue_core::jobs::NewJob;
 use ensue_core::positions::{Settled, SlotChange};
 use ensue_core::{Invalid, StoreError};
-use std::sync::atomic::Ordering;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -29,10 +28,7 @@ impl PostgresStore {
         }
         let columns = Columns::of(&changes, &publishing);
         let row = self.send_settlement(&columns).await?;
-        if let Some(tail) = row.get::<_, Option<i64>>(2) {
-            self.last.fetch_max(tail as u64, Ordering::Relaxed);
-            self.partitions.look_ahead(tail as u64);
-        }
+        self.moving.log_grew(&row, row.get(2));
         let states: Vec<&str> = row.get(0);
         let reasons: Option<Vec<Option<&str>>> = row.get(1);
         let mut answers = publishing.answers(&row, &states).await;

@@ -9,12 +9,11 @@ type Fault = Box<dyn Error + Sync + Send>;
 
 /// Postgres counts microseconds from 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// How Postgres writes the time before all others.
-const MINUS_INFINITY: i64 = i64::MIN;
 /// 4713 BC, the first year that Postgres knows.
 const MICROS_MIN: i64 = -210_866_803_200_000_000;
 
-/// A point in time, exact to the microsecond.
+/// A point in time, exact to the microsecond. Times that a [`Timestamp`] cannot hold, such as `infinity`, are read as the
+/// first or the last one that it can: one such row does not stop a reader (H43).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Micros(pub Timestamp);
 
@@ -30,11 +29,9 @@ impl ToSql for Micros {
 
 impl<'a> FromSql<'a> for Micros {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
-        let micros = i64::from_be_bytes(raw.try_into()?);
-        if micros == MINUS_INFINITY {
-            return Ok(Self(Timestamp::MIN));
-        }
-        Ok(Self(Timestamp::from_microsecond(micros.saturating_add(EPOCH_MICROS))?))
+        let micros = i64::from_be_bytes(raw.try_into()?).saturating_add(EPOCH_MICROS);
+        let nearest = if micros < 0 { Timestamp::MIN } else { Timestamp::MAX };
+        Ok(Self(Timestamp::from_microsecond(micros).unwrap_or(nearest)))
     }
     accepts!(TIMESTAMPTZ);
 }
@@ -83,6 +80,18 @@ impl<'a> FromSql<'a> for JsonbOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_out_of_range_are_read_as_the_nearest() {
+        for (micros, nearest) in [
+            (i64::MIN, Timestamp::MIN),
+            (-EPOCH_MICROS - 400_000_000_000_000_000, Timestamp::MIN),
+            (300_000_000_000_000_000, Timestamp::MAX),
+            (i64::MAX, Timestamp::MAX),
+        ] {
+            assert_eq!(Micros::from_sql(&Type::TIMESTAMPTZ, &micros.to_be_bytes()).unwrap().0, nearest);
+        }
+    }
 
     #[test]
     fn times_travel_exactly() {

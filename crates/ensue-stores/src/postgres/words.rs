@@ -7,6 +7,7 @@ use ensue_core::jobs::JobState;
 use ensue_core::jobs::job::{CLAIM_HANDLERS_MAX, JOB_ATTEMPTS_MAX, JOBS_MAX, UNIQUE_KEY_BYTES_MAX, WORKER_BYTES_MAX};
 use ensue_core::jobs::lifecycle::{Arrow, Input, after};
 use ensue_core::jobs::notices::{RULE_LIFTED, RULE_SET};
+use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::rules::REASON_BYTES_MAX;
 use ensue_core::tasks::{CALLED_OFF, NAME_BYTES_MAX, TASK_PRIORITY};
 
@@ -22,6 +23,7 @@ pub(super) fn put_in(template: &str) -> String {
         ("{reason_bytes_max}", REASON_BYTES_MAX as u128),
         ("{claim_handlers_max}", CLAIM_HANDLERS_MAX as u128),
         ("{jobs_max}", JOBS_MAX as u128),
+        ("{line_bytes_max}", LINE_BYTES_MAX as u128),
         ("{job_attempts_max}", u128::from(JOB_ATTEMPTS_MAX)),
         ("{attempts_limit}", u128::from(ATTEMPTS_LIMIT)),
         ("{delay_max_us}", DELAY_MAX.as_micros()),

@@ -9,11 +9,12 @@ use super::bell::Bell;
 use super::carrier::Carrier;
 use super::connection::within;
 use super::doubt::{Doubt, Tracing};
-use super::error::{Failure, Trouble, explain};
+use super::error::{Failure, Trouble};
 use super::following::Following;
 use super::heads::Heads;
-use super::moving::{Moving, TRIES_MAX};
+use super::moving::{Moving, TRIES_MAX, count_appended, logged};
 use super::patience::Patience;
+use super::schema::LOG_LOCK_TIME_MAX;
 use super::types::Micros;
 use ensue_core::{Seq, StoreError, Timestamp};
 use std::collections::HashSet;
@@ -137,7 +138,7 @@ impl Writer {
             let failure = match self.try_commit(&mut calls, &mut doubt, time_left).await {
                 Ok(logged) => {
                     metrics::histogram!("ensue_append_seconds", "engine" => "postgres").record(begun.elapsed());
-                    metrics::counter!("ensue_append_events_total", "engine" => "postgres").increment(logged);
+                    count_appended(logged);
                     return Ok(());
                 }
                 Err(failure) => failure,
@@ -152,6 +153,8 @@ impl Writer {
                     self.session = None;
                     patience.pause().await
                 }
+                // It has waited for long enough.
+                Trouble::Busy if failure.is_lock_timeout() => false,
                 Trouble::Busy => {
                     tries += 1;
                     tries < TRIES_MAX && patience.pause().await
@@ -170,7 +173,7 @@ impl Writer {
                 Trouble::Refused => false,
             };
             if !go_on {
-                let error = explain(&failure, &self.moving.server.place);
+                let error = self.moving.server.explain(&failure).await;
                 return Err(match &doubt {
                     None => (calls, error),
                     Some(_) => (calls, error.in_doubt("the connection was lost while the events were sent")),
@@ -215,6 +218,8 @@ impl Writer {
         let hint = self.tail as i64;
         let limit = self.moving.server.statement_time_max + sending_time(calls);
         let (trace, first) = session.tracing.next();
+        // Behind a pooler nothing is pinned.
+        let first = format!("SET LOCAL lock_timeout = {}; {first}", LOG_LOCK_TIME_MAX.as_millis());
         let sent = columns.send(&session.client, &session.append, now, hint, self.bell.has_others());
         let sent = self.moving.server.way.together(&session.client, &first, sent);
         let row = match within(limit, session.carrier.until(sent)).await {
@@ -226,13 +231,14 @@ impl Writer {
                 return Err(failure);
             }
         };
+        let moved = logged(&row);
         let outcome = match Outcome::read(&row, &columns, calls) {
             Ok(outcome) => outcome,
             // It is stored: sending it again would double it.
             Err(error) => {
                 let message = format!("the events are stored, but the answer to them cannot be read: {error}");
                 calls.drain(..).for_each(|call| call.answer(Err(StoreError::Engine(message.clone()))));
-                return Ok(found);
+                return Ok(found + moved);
             }
         };
         let known_tail = self.tail;
@@ -272,7 +278,7 @@ impl Writer {
             self.heads = remember();
         }
         self.moving.partitions.look_ahead(self.tail);
-        Ok(found + outcome.logged)
+        Ok(found + outcome.logged + moved)
     }
 
     async fn connect(&mut self, time_left: Duration) -> Result<(), Failure> {

@@ -123,7 +123,6 @@ fn append_all(changing: &mut Changing<'_>, callers: &[Caller]) -> Result<Vec<Ans
 fn count(answers: &[Answer], began: Instant) {
     let is_logged = |answer: &&Appended| answer.seq.is_some() && !answer.repeated;
     let events = answers.iter().flatten().flatten().filter(is_logged).count();
-    metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(events as u64);
     metrics::histogram!("ensue_append_batch_events", "engine" => "sqlite").record(events as f64);
     metrics::histogram!("ensue_append_seconds", "engine" => "sqlite").record(began.elapsed().as_secs_f64());
 }

@@ -5,6 +5,8 @@ use super::wal::WAL_BYTES_KEPT;
 use ensue_core::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
-    let is_new = !path.exists();
+    let is_new = create(path)?;
     let connection = Connection::open(path).map_err(|error| cannot_open(path, &error))?;
     prepare_writer(&connection).map_err(|error| cannot_open(path, &error))?;
     if is_new && let Some(folder) = path.parent() {
@@ -54,6 +56,24 @@ pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
         synced.map_err(|error| StoreError::Engine(format!("cannot sync {}: {error}", folder.display())))?;
     }
     Ok(connection)
+}
+
+/// Makes an empty file that only its owner can read, if there is none; SQLite gives the files beside it the same mode.
+/// Answers whether the database is new.
+fn create(path: &Path) -> Result<bool, StoreError> {
+    match private(OpenOptions::new().write(true).create_new(true)).open(path) {
+        Ok(_empty) => Ok(true),
+        // One that is empty was made by a process that ended before it wrote anything.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(path.metadata().is_ok_and(|file| file.len() == 0)),
+        Err(error) => Err(StoreError::Engine(format!("cannot open the store {}: {error}", path.display()))),
+    }
+}
+
+/// A file that is made is its owner's alone, whatever the umask.
+pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {

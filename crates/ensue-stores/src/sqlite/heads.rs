@@ -19,13 +19,16 @@ pub(super) struct Heads {
     /// The events with an object after `unindexed.known_to()`: written, and not committed yet or not taken in yet.
     placed: ByObject,
     at: Seq,
+    /// Where the log ended after the last commit, once that is known.
+    committed_to: Option<Seq>,
     unindexed: Arc<Unindexed>,
 }
 
 impl Heads {
     pub fn new(unindexed: Arc<Unindexed>) -> Self {
         // No log ends there: the first use looks for itself.
-        Self { known: Recent::new(HEADS_REMEMBERED), placed: ByObject::new(), at: Seq::MAX, unindexed }
+        let known = Recent::new(HEADS_REMEMBERED);
+        Self { known, placed: ByObject::new(), at: Seq::MAX, committed_to: None, unindexed }
     }
 
     /// Looks again if somebody else has appended, or what was noted was rolled back.
@@ -47,9 +50,14 @@ impl Heads {
         self.at = seq;
     }
 
-    /// What was placed is committed: readers may know of it.
+    /// What was placed is committed: readers may know of it. Every event that enters the log passes here once, whether it
+    /// was published, settled, released or written in the user's own transaction; here they are counted.
     pub fn committed(&mut self) {
         if self.at != Seq::MAX {
+            let before = self.committed_to.replace(self.at).unwrap_or(self.at);
+            if self.at > before {
+                metrics::counter!("ensue_append_events_total", "engine" => "sqlite").increment(self.at - before);
+            }
             self.unindexed.add(std::mem::take(&mut self.placed), self.at);
         }
     }

@@ -4,6 +4,7 @@
 //! descriptor of the database file itself would drop the locks that SQLite keeps on it. The kernel frees the lock when
 //! the process ends, however it ends. The file's content names the holder.
 
+use super::connect::private;
 use ensue_core::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -18,10 +19,11 @@ impl Lock {
     /// Takes the lock, or names the process that has it.
     pub fn take(database: &Path) -> Result<Self, StoreError> {
         let path = sidecar(database);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(|error| {
-                StoreError::Engine(format!("cannot open the lock file {}: {error}", path.display()))
-            })?;
+        let mut options = OpenOptions::new();
+        let options = private(options.read(true).write(true).create(true).truncate(false));
+        let mut file = options
+            .open(&path)
+            .map_err(|error| StoreError::Engine(format!("cannot open the lock file {}: {error}", path.display())))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -71,10 +71,13 @@ use crate::clock::{self, Clock};
 use async_trait::async_trait;
 use ensue_core::retention::Bounds;
 use ensue_core::store::{Cancelled, Page, Read, Released};
-use ensue_core::{Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, Timestamp};
+use ensue_core::{
+    Appended, Entry, Event, EventId, Found, ObjectKey, Pending, Seq, Store, StoreError, StoreKey, Timestamp,
+};
 use objects::Recent;
 use readers::Readers;
 use std::path::{Path, PathBuf};
+use tokio::sync::OnceCell;
 use writer::Writer;
 
 /// How to open the embedded store.
@@ -97,6 +100,8 @@ pub struct SqliteStore {
     writer: Option<Writer>,
     /// None for a store in memory, which is read on its writer's connection.
     readers: Option<Readers>,
+    /// Read once.
+    key: OnceCell<StoreKey>,
 }
 
 impl SqliteStore {
@@ -120,7 +125,7 @@ impl SqliteStore {
             let mut connection = connect::connect_memory()?;
             schema::migrate(&mut connection)?;
             let writer = Writer::start(connection, clock.clone(), window_events, None, None)?;
-            return Ok(Self { path: None, clock, writer: Some(writer), readers: None });
+            return Ok(Self { path: None, clock, writer: Some(writer), readers: None, key: OnceCell::new() });
         }
         let path = lock::absolute(Path::new(path))?;
         let writer = if options.read_only {
@@ -135,7 +140,7 @@ impl SqliteStore {
             Some(Writer::start(connection, clock.clone(), window_events, Some(lock), Some(wal))?)
         };
         let readers = Some(Readers::new(path.clone()));
-        Ok(Self { path: Some(path), clock, writer, readers })
+        Ok(Self { path: Some(path), clock, writer, readers, key: OnceCell::new() })
     }
 
     /// The process that has the file open for writing, if any: for `doctor`.
@@ -195,6 +200,16 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn engine(&self) -> &'static str {
         "sqlite"
+    }
+
+    async fn store_key(&self) -> Result<StoreKey, StoreError> {
+        let read = async || {
+            let bytes: Vec<u8> = self
+                .look(|connection| connection.query_row("SELECT key FROM ensue_store_key", [], |row| row.get(0)))
+                .await?;
+            StoreKey::stored(&bytes).ok_or_else(|| StoreError::Schema("the store's key is damaged".into()))
+        };
+        self.key.get_or_try_init(read).await.cloned()
     }
 
     async fn append(&self, batch: Vec<Entry>) -> Result<Vec<Appended>, StoreError> {

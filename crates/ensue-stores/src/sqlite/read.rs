@@ -7,6 +7,7 @@ use ensue_core::retention::Bounds;
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX};
 use ensue_core::{Event, EventId, Filter, Found, Json, ObjectKey, Seq, Timestamp, Topic};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
@@ -23,7 +24,8 @@ macro_rules! select_events {
 }
 
 pub(super) fn time_of(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MIN)
+    let nearest = if micros < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_microsecond(micros).unwrap_or(nearest)
 }
 
 pub(super) fn uuid_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {
@@ -39,7 +41,41 @@ pub(super) fn to_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uui
     Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(Uuid::from_bytes))
 }
 
+/// The event of a row. One that was damaged, or written by hand, is delivered as well as it can be, so that it does not stop
+/// those who read past it (H43).
 pub(super) fn event_of(row: &Row<'_>) -> rusqlite::Result<Event> {
+    whole_event_of(row).or_else(|error| {
+        let seq: i64 = row.get(0)?;
+        tracing::error!(seq, %error, "stored event is damaged; delivering what can be decoded of it");
+        metrics::counter!("ensue_damaged_events_total", "engine" => "sqlite").increment(1);
+        Ok(damaged_event_of(row, seq as Seq))
+    })
+}
+
+/// What can be decoded: bytes that are not UTF-8 are replaced, and what is of another type is left out.
+fn damaged_event_of(row: &Row<'_>, seq: Seq) -> Event {
+    let text = |column: usize| match row.get_ref(column) {
+        Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Ok(ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_)) | Err(_) => None,
+    };
+    let number = |column: usize| row.get::<_, Option<i64>>(column).ok().flatten();
+    let json = |column: usize| text(column).and_then(|text| Json::parse("payload", &text).ok());
+    let recorded_at = time_of(number(8).unwrap_or(0));
+    Event {
+        seq,
+        prev: number(1).map(|prev| prev as Seq),
+        id: EventId(uuid_of(row, 2).unwrap_or_default()),
+        topic: Topic::stored(&text(3).unwrap_or_default()),
+        object: text(4).map(|object| ObjectKey::stored(&object)),
+        payload: json(5).unwrap_or_else(Json::empty_object),
+        metadata: json(6).filter(Json::is_object).unwrap_or_else(Json::empty_object),
+        occurred_at: number(7).map_or(recorded_at, time_of),
+        recorded_at,
+        to: to_of(row, 9).ok().flatten(),
+    }
+}
+
+fn whole_event_of(row: &Row<'_>) -> rusqlite::Result<Event> {
     let recorded_at = time_of(row.get(8)?);
     Ok(Event {
         seq: row.get::<_, i64>(0)? as Seq,
@@ -69,7 +105,12 @@ pub(super) fn ends(connection: &Connection) -> rusqlite::Result<(Seq, Tail)> {
         .prepare_cached("SELECT seq, recorded_at FROM ensue_events ORDER BY seq DESC LIMIT 1")?
         .query_row([], |row| Ok(Tail { seq: row.get::<_, i64>(0)? as Seq, recorded_at: time_of(row.get(1)?) }))
         .optional()?;
-    Ok((trimmed.seq + 1, newest.unwrap_or(trimmed)))
+    let mut tail = newest.unwrap_or(trimmed);
+    // Written by hand: the log continues by the clock.
+    if tail.recorded_at == Timestamp::MAX {
+        tail.recorded_at = Timestamp::MIN;
+    }
+    Ok((trimmed.seq + 1, tail))
 }
 
 pub(super) fn bounds(connection: &Connection) -> rusqlite::Result<Bounds> {
@@ -167,7 +208,7 @@ impl Filling {
         }
         // The topic is looked at before the row is copied.
         if let Some(topic) = &filter.topic
-            && !ensue_core::key::is_under(topic.as_str(), row.get_ref(3)?.as_str()?)
+            && !ensue_core::key::is_under(topic.as_str(), row.get_ref(3)?.as_str().unwrap_or_default())
         {
             return Ok(true);
         }

@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     LOG,
     POSITIONS,
     PARKED,
@@ -25,6 +25,7 @@ const MIGRATIONS: [&str; 11] = [
     schedules::TABLES,
     schedules::DECLARERS,
     DEAD_JOBS,
+    CLAIMS,
 ];
 
 const LOG: &str = "
@@ -375,6 +376,13 @@ DROP INDEX ensue_jobs_age;
 CREATE INDEX ensue_jobs_age ON ensue_jobs (finished_at, number)
     WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead';
 CREATE INDEX ensue_jobs_dead ON ensue_jobs (finished_at, number, turn) WHERE state = 'dead';
+";
+
+/// How a claim was settled, and the secret key of the store. SQLite draws the key from ChaCha20, seeded by the system.
+const CLAIMS: &str = "
+ALTER TABLE ensue_jobs ADD COLUMN settled TEXT;
+CREATE TABLE ensue_store_key (key BLOB NOT NULL) STRICT;
+INSERT INTO ensue_store_key VALUES (randomblob(32));
 ";
 
 /// Programs made files of these versions before `POSITIONS` had what was kept of a group's last versions.

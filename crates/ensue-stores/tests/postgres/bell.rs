@@ -339,7 +339,7 @@ async fn what_is_let_go_is_rung_for() {
             }
             "settle over SQL" => {
                 let (id, fence) = (jobs[1].id, jobs[1].fence);
-                let complete = format!("SELECT {}.complete_job('{id}', 'claim-{fence:x}-{id}')", log.schema);
+                let complete = format!("SELECT {0}.complete_job('{id}', {0}.claim_text('{id}', {fence}))", log.schema);
                 over_sql.batch_execute(&complete).await.unwrap();
             }
             "set a rule" => drop(store.set_rule(rule.clone()).await.unwrap()),

@@ -86,7 +86,7 @@ async fn release_meanwhile(
     let cancel = cancel_in_line(log, store, id).await;
     wire.stand(Still::BothWays);
     let in_line = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                   WHERE application_name = 'LOG' AND wait_event = 'advisory'";
+                   WHERE application_name = 'LOG' AND wait_event = 'relation'";
     assert_eq!(log.number(in_line).await, 1);
     log.until_waiting(0).await;
     log.let_go().await;

@@ -1,7 +1,9 @@
-//! The Postgres engine does what every engine must do.
+//! The Postgres engine does what every engine must do, over a login that has only the role of a node.
 
+use crate::support::connect;
+use crate::support::sql::as_user;
 use async_trait::async_trait;
-use ensue_conformance::postgres::fresh_schema;
+use ensue_conformance::postgres::{fresh_schema, shared_url};
 use ensue_conformance::{Clock, Factory, Place, random, random_jobs, random_positions, random_schedules};
 use ensue_core::store::SharedStore;
 use ensue_stores::postgres::{PostgresOptions, PostgresStore};
@@ -25,7 +27,14 @@ struct InSchema {
 #[async_trait]
 impl Factory for OnPostgres {
     async fn make(&self) -> Box<dyn Place> {
-        Box::new(InSchema { url: fresh_schema("conformance").0, partition_rows: self.partition_rows })
+        let (installed, schema) = fresh_schema("conformance");
+        let store = PostgresStore::open(&installed, PostgresOptions::default()).await.expect("the schema is installed");
+        ensue_core::Store::close(&store).await;
+        // `operate` lets it trim: the clock of these tests is not that of the server.
+        let login = format!("CREATE ROLE {schema}_node login; GRANT {schema}_serve, {schema}_operate TO {schema}_node");
+        connect(&shared_url()).await.batch_execute(&login).await.expect("a login for the node");
+        let url = format!("{}?schema={schema}", as_user(&format!("{schema}_node")));
+        Box::new(InSchema { url, partition_rows: self.partition_rows })
     }
 }
 

@@ -116,7 +116,7 @@ async fn drift_is_told_by_name() {
     let store = open(&log.url, PostgresOptions::default()).await;
     assert_eq!(store.drift().await.unwrap(), []);
     log.run("DROP INDEX LOG.jobs_due; DROP FUNCTION LOG.purge_keys; \
-         CREATE OR REPLACE FUNCTION LOG.elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'").await;
+         CREATE OR REPLACE FUNCTION LOG.elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'").await;
     assert_eq!(
         found(&store).await,
         [
@@ -141,14 +141,20 @@ async fn all_that_a_schema_lacks_is_told_of() {
         ("ALTER TABLE LOG.jobs DROP COLUMN worker CASCADE", "the column worker of jobs is missing"),
         ("ALTER TABLE LOG.jobs ALTER COLUMN result TYPE varchar", "the column result of jobs is varchar"),
         ("GRANT EXECUTE ON FUNCTION LOG.publish TO PUBLIC", "anybody may call the function publish"),
-        ("GRANT EXECUTE ON FUNCTION LOG.trim TO LOG_publish", "the role LOG_publish may call the function trim"),
+        (
+            "GRANT EXECUTE ON FUNCTION LOG.trim TO LOG_publish",
+            "the role LOG_publish may call the function LOG.\"trim\"",
+        ),
         (
             "REVOKE EXECUTE ON FUNCTION LOG.publish FROM LOG_publish",
             "the role LOG_publish may not call the function publish",
         ),
         ("REVOKE SELECT ON LOG.events FROM LOG_consume", "the role LOG_consume may not SELECT events"),
-        ("ALTER FUNCTION LOG.publish RESET search_path", "the function publish is security definer; it should be"),
-        ("ALTER FUNCTION LOG.publish SECURITY INVOKER", "the function publish is security invoker"),
+        (
+            "ALTER FUNCTION LOG.publish RESET search_path",
+            "the function publish is plpgsql, volatile, security definer, from",
+        ),
+        ("ALTER FUNCTION LOG.publish SECURITY INVOKER", "the function publish is plpgsql, volatile, security invoker"),
         ("ALTER FUNCTION LOG.publish OWNER TO CURRENT_USER", "the function publish does not run as the role LOG_owner"),
         ("ALTER TABLE LOG.config DISABLE TRIGGER config_check", "the trigger config_check of config is disabled"),
         ("DROP TABLE LOG.events_p11", partition),

@@ -41,9 +41,35 @@ pub async fn faults(log: &Log) -> Vec<String> {
              WHERE g.function_name = p.proname AND g.runs_as <> 'installer')",
         ),
         (
+            "a value of a type that others define is taken by",
+            "p.prosecdef AND EXISTS (SELECT 1 FROM unnest(p.proargtypes::oid[]) a(type) JOIN pg_type t ON t.oid = a.type \
+             WHERE t.typtype = 'p' OR t.oid >= 16384 AND t.typnamespace <> p.pronamespace)",
+        ),
+        (
+            "rows of tables of others are seen by",
+            "p.prosecdef AND p.prorettype = 'trigger'::regtype AND p.proname NOT IN \
+             ('mutations_insert', 'mutations_update', 'mutations_delete', 'own_committing')",
+        ),
+        (
+            "SQL that is made at run time is executed by",
+            r"p.prosrc ~ '\mEXECUTE\M' AND p.proname NOT IN ('apply_grants', 'is_dotted',
+             'condition_evaluate', 'condition_try', 'ensure_partitions', 'detach_trimmed', 'drop_detached',
+             'push_table_mutations', 'stop_table_mutations', 'mutations_insert', 'mutations_update', 'mutations_delete')",
+        ),
+        (
+            // It would be looked for among the temporary ones of the session, too. `new_rows` and `old_rows` are checked by mutation_columns.
+            "a relation is named without its schema by",
+            r"EXISTS (SELECT 1 FROM regexp_matches(regexp_replace(p.prosrc, '--[^\n]*', '', 'g'),
+             '(\S+)\s+(?:FROM|JOIN|INSERT INTO)\s+(?!LATERAL\M|ONLY\M)([A-Za-z_]\w*)\M(?!\s*[.(])', 'g') m(word)
+             WHERE m.word[1] !~ '(DISTINCT|extract\(epoch)$' AND m.word[2] !~ '^(pg|v|o|p)_'
+             AND NOT (p.proname ~ '^mutations_' AND m.word[2] IN ('new_rows', 'old_rows')) AND m.word[2] <> 'PUBLIC'
+             AND p.prosrc !~ ('\m' || m.word[2] || '\M\s+AS\s+(MATERIALIZED\s+)?\('))",
+        ),
+        (
             "granted and not listed is",
-            "p.proname NOT IN (SELECT function_name FROM LOG.grants()) AND EXISTS (SELECT 1 FROM aclexplode(p.proacl) a WHERE a.grantee \
-             IN ('LOG_publish'::regrole, 'LOG_consume'::regrole, 'LOG_operate'::regrole, 'LOG_evaluate'::regrole))",
+            "EXISTS (SELECT 1 FROM aclexplode(p.proacl) a JOIN unnest('{publish,consume,operate,serve,evaluate}'::text[]) r(name) \
+             ON a.grantee = to_regrole('LOG_' || r.name) WHERE a.grantee <> p.proowner AND NOT EXISTS ( \
+             SELECT 1 FROM LOG.grants() g WHERE g.function_name = p.proname AND r.name = ANY (g.roles)))",
         ),
     ] {
         faults.extend(functions(log, holds).await.into_iter().map(|function| format!("{fault} {function}")));
@@ -244,7 +270,8 @@ async fn the_owner_of_the_schema_goes_on_when_a_superuser_has_applied_the_grants
     }
     log.run("DELETE FROM LOG.schema_version WHERE version = (SELECT max(version) FROM LOG.schema_version)").await;
     // What the newest version has made.
-    log.run("ALTER TABLE LOG.job_calls DROP COLUMN run").await;
+    log.run("DROP TABLE LOG.outbox_rejected, LOG.log_lock, LOG.serving_lock, LOG.rules_lock, LOG.store_key").await;
+    log.run("ALTER TABLE LOG.jobs DROP COLUMN settled").await;
     Upgrade::carry_out(&url).await.expect("the owner upgrades");
     let store = PostgresStore::open(&url, PostgresOptions::default()).await.expect("the owner serves");
     assert_eq!(ensue_core::Store::append(&store, on("o")).await.unwrap()[0].seq, Some(2));
@@ -269,25 +296,83 @@ async fn a_login_that_owns_nothing_serves_what_somebody_else_has_installed() {
         store.append(on("o")).await.expect("an append, with the partition that it needs");
     }
     assert_eq!(whole_log(&store).await.len(), 45);
-    store.trim(35, 1_000).await.expect("what is forgotten goes");
+    // Retention is what the setting allows, and no more.
+    let refused = store.trim(35, 1_000).await.expect_err("there is no retention period");
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("permission denied to trim") && refused.contains("Set partition_retention_period"),
+        "{refused}"
+    );
+    let set = "UPDATE LOG.config SET value = '1 hour' WHERE key = 'partition_retention_period'";
+    log.run(set).await;
+    assert_eq!(store.trim(35, 1_000).await.expect("within the period").first, 1);
+    log.run(&set.replace("1 hour", "1 microsecond")).await;
+    assert_eq!(store.trim(35, 1_000).await.expect("after the period").first, 35);
     assert_eq!(log.number("SELECT min(from_seq) FROM LOG.partitions").await, 31);
+    assert_eq!(PostgresStore::open(&url, PostgresOptions::default()).await.unwrap().drift().await.unwrap(), []);
     let app = connect(&as_user(&name)).await;
-    for sql in ["SELECT LOG.publish('a')", "SELECT LOG.poll_for_events()", "SELECT LOG.maintain()"] {
-        let called = app.batch_execute(&sql.replace("LOG", &log.schema)).await;
-        called.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-    }
-    // What belongs to others stays theirs.
     for sql in [
         "DROP TABLE LOG.stored_events",
         "CREATE TABLE LOG.mine (x int)",
+        "CREATE FUNCTION LOG.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "ALTER FUNCTION LOG.publish SECURITY INVOKER",
         "ALTER FUNCTION LOG.maintain RESET search_path",
+        "ALTER FUNCTION LOG.append RESET search_path",
         "SET ROLE LOG_owner",
+        "SET ROLE LOG_evaluate",
+        "SELECT LOG.apply_grants()",
+        "SELECT LOG.maintain()",
+        "SELECT LOG.condition_try('true')",
+        "SELECT LOG.condition_sql('true')",
+        "SELECT LOG.condition_evaluate('true', '{}', '{}')",
+        "SELECT LOG.subscribe('g')",
+        "SELECT LOG.read_next_events('g')",
+        "SELECT LOG.publish('a')",
+        "SELECT LOG.pause('all')",
+        "SELECT LOG.push_table_mutations('LOG.jobs')",
+        "INSERT INTO LOG.partitions VALUES (1, 2)",
+        "UPDATE LOG.partitions SET detached = true",
+        "DELETE FROM LOG.partitions",
+        "UPDATE LOG.log_state SET trimmed_to = 44",
+        "UPDATE LOG.stored_events SET topic = 'x'",
+        "DELETE FROM LOG.stored_events",
+        "TRUNCATE LOG.jobs",
+        "INSERT INTO LOG.schema_version VALUES (99)",
+        "UPDATE LOG.schema_version SET version = 99",
+        "UPDATE LOG.config SET value = NULL",
+        "SELECT * FROM LOG.own_settlements",
+        "DELETE FROM LOG.events_p31",
+        "ALTER TABLE LOG.stored_events DETACH PARTITION LOG.events_p31",
     ] {
         let sql = sql.replace("LOG", &log.schema);
         assert_eq!(state_of(&app, &sql).await, Some(SqlState::INSUFFICIENT_PRIVILEGE), "{sql}");
     }
+    let many = format!("SELECT {}.ensure_partitions(1, 1000000000)", log.schema);
+    assert_eq!(state_of(&app, &many).await, Some(SqlState::INVALID_PARAMETER_VALUE));
     store.close().await;
+}
+
+/// Functions and operators in a schema that others write to are not called by a node, whatever its search path is.
+#[tokio::test]
+async fn node_calls_nothing_from_its_search_path() {
+    let log = log().await;
+    let name = format!("{}_app", log.schema);
+    log.run(&format!(
+        "CREATE SCHEMA LOG_public; CREATE TABLE LOG_public.ran (by_whom text); \
+         GRANT USAGE ON SCHEMA LOG_public TO PUBLIC; GRANT INSERT ON LOG_public.ran TO PUBLIC; \
+         CREATE FUNCTION LOG_public.joined(text, bigint) RETURNS text LANGUAGE plpgsql AS \
+         $$ BEGIN INSERT INTO LOG_public.ran VALUES (current_user); RETURN $1 || $2::text; END $$; \
+         CREATE OPERATOR LOG_public.|| (LEFTARG = text, RIGHTARG = bigint, FUNCTION = LOG_public.joined); \
+         CREATE ROLE {name} login; GRANT LOG_serve TO {name}; ALTER ROLE {name} SET search_path = LOG_public"
+    ))
+    .await;
+    for pooler in ["none", "transaction"] {
+        let url = format!("{}?schema={}&pooler={pooler}", as_user(&name), log.schema);
+        let store = PostgresStore::open(&url, PostgresOptions::default()).await.expect("it opens");
+        assert_eq!(store.drift().await.unwrap(), []);
+        ensue_core::Store::close(&store).await;
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG_public.ran").await, 0);
 }
 
 /// A role that is there for something else is not taken.

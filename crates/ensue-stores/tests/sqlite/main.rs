@@ -5,6 +5,7 @@
 mod changes;
 mod conformance;
 mod crash;
+mod damaged;
 mod disk;
 mod old;
 mod positions;

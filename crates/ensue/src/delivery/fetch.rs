@@ -5,6 +5,8 @@
 
 use super::lanes::Busy;
 use super::life::{Life, READ_AHEAD_MAX};
+use super::router::condition_failed;
+use crate::handlers::Wish;
 use ensue_core::positions::{LaneKey, LaneQuery, Lost, ParkedQuery};
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, GroupName, Seq, StoreError};
@@ -23,7 +25,7 @@ pub(super) struct Fetched {
 /// What there is of a lane after some place.
 struct Found {
     /// In order.
-    events: Vec<Event>,
+    events: Vec<Arc<Event>>,
     /// There are no others up to here.
     to: Seq,
     /// What retention took without parking it.
@@ -36,10 +38,13 @@ impl Life<'_> {
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.busy = Some(Busy::Fetching);
         }
-        let (store, group) = (self.worker.store.clone(), self.worker.spec.key.clone());
+        let (store, group, wish) = (self.worker.store.clone(), self.worker.spec.key.clone(), self.worker.wish());
         let limit = if self.lanes.queued() < READ_AHEAD_MAX / 2 { FETCH_EVENTS } else { 1 };
         self.fetching.spawn(async move {
-            let found = find(&store, &group, &key, after, to, limit).await;
+            let found = match find(&store, &group, &key, after, to, limit).await {
+                Ok(found) => found.wanted(&wish, &group).await,
+                Err(error) => Err(error),
+            };
             Fetched { key, after, found }
         });
     }
@@ -56,12 +61,30 @@ impl Life<'_> {
             tracing::warn!(%handler, lane = key.to_text(), lost.from, lost.to, "retention took events that a lane had not come to");
             self.pending.lost = Some(lost);
         }
-        let wanted =
-            |event: &Event| event.seq > after && event.seq <= to && !self.skips(event) && self.worker.wants(event);
-        let events = events.into_iter().filter(wanted).map(Arc::new).collect();
+        let is_next = |event: &Arc<Event>| event.seq > after && event.seq <= to && !self.skips(event);
+        let events = events.into_iter().filter(is_next).collect();
         self.lanes.fetched(&key, events, to);
         Ok(())
     }
+}
+
+impl Found {
+    /// Only what the handler wants. An event on which its condition fails it does not get.
+    async fn wanted(self, wish: &Wish, group: &GroupName) -> Result<Self, StoreError> {
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in self.events {
+            match wish.wants(&event).await? {
+                Ok(true) => events.push(event),
+                Ok(false) => {}
+                Err(failure) => condition_failed(group.as_str(), event.seq, &failure),
+            }
+        }
+        Ok(Self { events, ..self })
+    }
+}
+
+fn shared(events: Vec<Event>) -> Vec<Arc<Event>> {
+    events.into_iter().map(Arc::new).collect()
 }
 
 /// What is next of a lane after some place, and up to where.
@@ -85,7 +108,7 @@ async fn find(
         }
     };
     if first <= after + 1 {
-        return Ok(Found { events, to: next, lost: None });
+        return Ok(Found { events: shared(events), to: next, lost: None });
     }
     // How far it is parked is read before what is parked: that only grows meanwhile.
     let row = store.lanes(LaneQuery::One(group.clone(), key.clone()), 1).await?.pop();
@@ -96,8 +119,8 @@ async fn find(
     if let Some(last) = parked.last() {
         // The rest of it, and then the log, is read when the lane has come so far.
         let to = last.seq.min(to);
-        return Ok(Found { events: parked, to, lost: None });
+        return Ok(Found { events: shared(parked), to, lost: None });
     }
     let lost = Lost { from: parked_to.max(after + 1), to: (first - 1).min(to) };
-    Ok(Found { events, to: next, lost: (lost.from <= lost.to).then_some(lost) })
+    Ok(Found { events: shared(events), to: next, lost: (lost.from <= lost.to).then_some(lost) })
 }

@@ -3,10 +3,13 @@
 //! From the store, page by page, until it is where the router is; then from its mailbox, until that overflows.
 
 use super::life::{Life, READ_AHEAD_MAX, Source};
-use super::router::Mail;
+use super::router::{Mail, condition_failed};
 use super::worker::Halt;
+use crate::handlers::Wish;
+use crate::wanted::Turn;
+use ensue_core::condition::Failure;
 use ensue_core::positions::{LaneKey, Lost, SlotNumber, slot_of};
-use ensue_core::store::{Page, Read};
+use ensue_core::store::{Page, Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use std::sync::Arc;
 
@@ -14,6 +17,31 @@ use std::sync::Arc;
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 /// How many places a worker keeps behind one that is not done.
 const WINDOW_MAX: usize = 16_384;
+
+/// A page with the events that a handler wants.
+pub(crate) struct WantedPage {
+    page: Page,
+    /// Events on which its condition failed.
+    failed: Vec<(Seq, Failure)>,
+}
+
+/// Reads a page and keeps what a handler wants of it.
+async fn read_wanted(store: SharedStore, wish: Wish, read: Read) -> Result<WantedPage, StoreError> {
+    let mut page = store.read(read).await?;
+    let (mut turn, mut failed) = (Turn::begin(), Vec::new());
+    let mut wanted = Vec::with_capacity(page.events.len());
+    for event in std::mem::take(&mut page.events) {
+        let event = Arc::new(event);
+        match wish.wants(&event).await? {
+            Ok(true) => wanted.push(Arc::unwrap_or_clone(event)),
+            Ok(false) => {}
+            Err(failure) => failed.push((event.seq, failure)),
+        }
+        turn.pass_on().await;
+    }
+    page.events = wanted;
+    Ok(WantedPage { page, failed })
+}
 
 impl Life<'_> {
     fn has_room(&self) -> bool {
@@ -43,8 +71,7 @@ impl Life<'_> {
                         continue;
                     }
                     let read = Read { after: seen_to, limit: self.pages.limit(), filter: Filter::default() };
-                    let store = self.worker.store.clone();
-                    self.reading = Some(Box::pin(async move { store.read(read).await }));
+                    self.reading = Some(Box::pin(read_wanted(self.worker.store.clone(), self.worker.wish(), read)));
                     return Ok(());
                 }
                 Source::Mailbox => match self.worker.router.take(&self.worker.mailbox) {
@@ -69,7 +96,7 @@ impl Life<'_> {
     }
 
     /// What was read from the store, as far as the tail has come.
-    pub fn take_page(&mut self, page: Page) {
+    pub fn take_page(&mut self, WantedPage { page, failed }: WantedPage) {
         if *self.worker.stop.borrow() == Halt::Unbound {
             // It may hold what only the successor wants.
             return;
@@ -83,12 +110,13 @@ impl Life<'_> {
         }
         let (events, next) = self.pages.take(page);
         let (seen_to, read_to) = (self.window.seen_to(), self.worker.router.read_to());
-        for event in events.into_iter().filter(|event| event.seq <= read_to && event.seq > seen_to) {
-            if self.worker.wants(&event) {
-                self.arrive(event);
-            }
-        }
         let next = next.min(read_to);
+        for event in events.into_iter().filter(|event| event.seq <= read_to && event.seq > seen_to) {
+            self.arrive(event);
+        }
+        for (seq, failure) in failed.iter().filter(|(seq, _)| *seq <= next && *seq > seen_to) {
+            condition_failed(self.worker.spec.key.as_str(), *seq, failure);
+        }
         if next <= seen_to {
             // There is less in the log than the tail has seen: it went back, and the tail will say so.
             self.worker.router.look_now();

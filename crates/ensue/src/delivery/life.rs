@@ -6,6 +6,7 @@
 use super::attempt::Finished;
 use super::checkpoint::CHECKPOINT_EVERY;
 use super::fetch::Fetched;
+use super::intake::WantedPage;
 use super::lanes::Lanes;
 use super::member::View;
 use super::pending::{Flush, Marks, Pending};
@@ -15,7 +16,6 @@ use super::worker::{Halt, Idle, Worker, halted};
 use crate::pages::Pages;
 use ensue_core::handling::Window;
 use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, SlotNumber};
-use ensue_core::store::Page;
 use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -64,7 +64,7 @@ pub(super) struct Life<'w> {
     /// By number: what each runs again, and what it passes over then.
     pub replays: Vec<Option<Replay>>,
     pub source: Source,
-    pub reading: Option<Answer<Result<Page, StoreError>>>,
+    pub reading: Option<Answer<Result<WantedPage, StoreError>>>,
     pub pages: Pages,
     /// Taken from the mailbox, and not yet arrived in a lane.
     pub taken: VecDeque<Arc<Event>>,

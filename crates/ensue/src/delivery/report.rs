@@ -5,6 +5,7 @@
 
 use crate::Ensue;
 use crate::error::Error;
+use crate::evaluation::{self, Lane};
 use crate::handlers::{HandlerInfo, info};
 use ensue_core::condition::{Condition, EventView, SubscriptionView};
 use ensue_core::handling::{Facts, Standing, Verdict, verdict};
@@ -15,11 +16,15 @@ use ensue_core::positions::{
 use ensue_core::retention::Bounds;
 use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
+use std::sync::Arc;
 
 /// How many lanes of one object are looked at: more handlers than anybody has.
 const LANES_MAX: usize = 10_000;
 /// How many lanes of a handler are counted.
 const STUCK_COUNTED_MAX: usize = 1_000;
+
+/// A condition of no more bytes than this is parsed where it is needed.
+const PARSED_BYTES_QUICK: usize = 512;
 
 /// How long after its group a handler's first subscription is made, at most: a process may begin many at once.
 const FIRST_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -79,7 +84,7 @@ impl Ensue {
         handlers: Option<&[GroupName]>,
     ) -> Result<Option<Vec<DeliveryReport>>, Error> {
         let store = self.store();
-        let Some(event) = self.event(seq).await? else { return Ok(None) };
+        let Some(event) = self.event(seq).await?.map(Arc::new) else { return Ok(None) };
         let now = store.now().await?;
         let of_object = match &event.object {
             Some(object) => store.lanes(LaneQuery::Object(object.clone()), LANES_MAX).await?,
@@ -109,7 +114,7 @@ impl Ensue {
         for (group, lane, subscription) in found {
             let slot = slot_of(event.object.as_ref(), seq, u16::try_from(group.slots.len()).unwrap_or(1));
             let Some(slot) = group.slots.iter().find(|state| state.slot == slot) else { continue };
-            let wanted = is_wanted(&event, subscription.as_ref());
+            let wanted = is_wanted(&event, subscription.as_ref()).await?;
             let start = self.start_of(&group.name);
             let facts = Facts {
                 seq,
@@ -250,19 +255,39 @@ async fn report(
     })
 }
 
-/// Does a handler want the event, as it is now? The error says why that has no answer.
-pub(crate) fn is_wanted(event: &Event, subscription: Option<&SubscriptionState>) -> Result<bool, String> {
-    let Some(subscription) = subscription else { return Ok(false) };
+/// Does a handler want the event, as it is now? The error says why that has no answer. A costly condition is parsed and
+/// evaluated on another thread.
+pub(crate) async fn is_wanted(
+    event: &Arc<Event>,
+    subscription: Option<&SubscriptionState>,
+) -> Result<Result<bool, String>, StoreError> {
+    let Some(subscription) = subscription else { return Ok(Ok(false)) };
     if let Some(to) = event.to {
-        return Ok(to == subscription.id);
+        return Ok(Ok(to == subscription.id));
     }
     if subscription.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
-        return Ok(false);
+        return Ok(Ok(false));
     }
-    let Some(source) = &subscription.condition else { return Ok(true) };
-    let condition = Condition::parse(source).map_err(|invalid| invalid.to_string())?;
-    let view = SubscriptionView::new(subscription.id, subscription.group.as_str(), &subscription.params);
-    condition.matches(&EventView::new(event), &view).map_err(|failure| failure.to_string())
+    let Some(source) = subscription.condition.clone() else { return Ok(Ok(true)) };
+    if source.len() <= PARSED_BYTES_QUICK {
+        let view = EventView::quick(event);
+        let answer = holds(&source, subscription, &view);
+        if !view.is_exhausted() {
+            return Ok(answer);
+        }
+    }
+    let (event, subscription) = (event.clone(), subscription.clone());
+    let evaluate = move || {
+        let parsed = evaluation::parsed(&event);
+        holds(&source, &subscription, &EventView::shared(&event, &parsed))
+    };
+    evaluation::run(Lane::Request, evaluate).await
+}
+
+fn holds(condition: &str, subscription: &SubscriptionState, view: &EventView<'_>) -> Result<bool, String> {
+    let condition = Condition::parse(condition).map_err(|invalid| invalid.to_string())?;
+    let subscribed = SubscriptionView::new(subscription.id, subscription.group.as_str(), &subscription.params);
+    condition.matches(view, &subscribed).map_err(|failure| failure.to_string())
 }
 
 fn is_before_start(

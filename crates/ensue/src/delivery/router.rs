@@ -5,6 +5,8 @@
 //! caught up. So a slow handler costs the others nothing, and memory stays bounded.
 
 use super::progress::Progress;
+use crate::evaluation::{self, Lane};
+use crate::groups::Answer;
 use crate::handlers::Spec;
 use crate::tail::{Chunk, Listening, Tail};
 use crate::wanted::count_failure;
@@ -31,6 +33,8 @@ pub(crate) struct Mailbox {
     progress: Arc<Progress>,
     /// Nobody puts anything into it any more.
     is_gone: AtomicBool,
+    /// How many mailboxes had been added with this one.
+    added: u64,
 }
 
 #[derive(Default)]
@@ -66,28 +70,41 @@ pub(crate) struct Router {
 
 /// What is put where.
 struct Routes {
-    index: Index,
+    /// Shared with an evaluation that runs without the lock; changed in place while there is none.
+    index: Arc<Index>,
     mailboxes: HashMap<Uuid, Arc<Mailbox>>,
+    /// Counts the mailboxes that were added: a mailbox with a higher number than an index is not in it.
+    added: u64,
     always: Arc<Condition>,
+}
+
+/// An event whose conditions take longer than others should wait.
+struct Costly {
+    event: Arc<Event>,
+    index: Arc<Index>,
+    /// How many mailboxes had been added to the index.
+    added: u64,
 }
 
 impl Router {
     pub fn new(tail: Arc<Tail>) -> Result<Self, StoreError> {
         let always = Arc::new(Condition::parse("true")?);
-        let routing = Mutex::new(Routes { index: Index::new(), mailboxes: HashMap::new(), always });
+        let routing = Mutex::new(Routes { index: Arc::default(), mailboxes: HashMap::new(), added: 0, always });
         Ok(Self { tail, routing, routed_to: AtomicU64::new(0), is_listening: AtomicBool::new(false) })
     }
 
     /// A mailbox for a handler with this subscription; closed at first.
     pub fn add(&self, spec: &Spec, subscription: Uuid, progress: Arc<Progress>) -> Arc<Mailbox> {
         let state = Mutex::new(MailboxState { closed_at: Some(0), ..MailboxState::default() });
-        let mailbox =
-            Arc::new(Mailbox { state, wake: Arc::new(Notify::new()), progress, is_gone: AtomicBool::new(false) });
         let mut routes = self.routes();
+        routes.added += 1;
+        let (wake, is_gone, added) = (Arc::new(Notify::new()), AtomicBool::new(false), routes.added);
+        let mailbox = Arc::new(Mailbox { state, wake, progress, is_gone, added });
         let condition = spec.condition.clone().unwrap_or_else(|| routes.always.clone());
         let want = Want { topic: spec.topic.clone(), condition };
         let group: Arc<str> = spec.key.as_str().into();
-        routes.index.add(&want, Subscription { id: subscription, group, params: spec.params.clone() });
+        let subscribed = Subscription { id: subscription, group, params: spec.params.clone() };
+        Arc::make_mut(&mut routes.index).add(&want, subscribed);
         routes.mailboxes.insert(subscription, mailbox.clone());
         mailbox
     }
@@ -95,7 +112,7 @@ impl Router {
     /// Nothing more is put into the mailbox of this subscription: its handler reads the store by itself until it has ended.
     pub fn remove(&self, subscription: Uuid) {
         let mut routes = self.routes();
-        routes.index.remove(subscription);
+        Arc::make_mut(&mut routes.index).remove(subscription);
         if let Some(mailbox) = routes.mailboxes.remove(&subscription) {
             mailbox.is_gone.store(true, Ordering::SeqCst);
             mailbox.close_at(self.routed_to());
@@ -174,7 +191,7 @@ impl Router {
                 chunk = listening.live.recv() => chunk,
             };
             match chunk {
-                Ok(chunk) if chunk.setbacks == setbacks_seen => self.route(&chunk),
+                Ok(chunk) if chunk.setbacks == setbacks_seen => self.route(&chunk).await,
                 // Read before the log went back, or before the router has heard of it.
                 Ok(_) => {}
                 // The next chunk does not follow the last: then the mailboxes are closed.
@@ -199,20 +216,45 @@ impl Router {
         }
     }
 
-    /// Puts the events of a chunk where they belong.
-    fn route(&self, chunk: &Chunk) {
+    /// Puts the events of a chunk where they belong. An event whose conditions take long is matched on another thread, without the
+    /// lock, so that mailboxes can be opened and added meanwhile.
+    async fn route(&self, chunk: &Chunk) {
+        while let Some(Costly { event, index, added }) = self.route_quickly(chunk) {
+            let matching = (index.clone(), event.clone());
+            let answer = evaluation::run(Lane::Delivery, move || Answer::of(&matching.0, &matching.1)).await;
+            drop(index);
+            match answer {
+                Ok(answer) => self.put_costly(&event, &answer, added),
+                // The runtime ends, and the router with it.
+                Err(error) => {
+                    tracing::warn!(%error, seq = event.seq, "routing stopped");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Routes up to the end of a chunk, or up to an event whose conditions take long.
+    fn route_quickly(&self, chunk: &Chunk) -> Option<Costly> {
         let routes = self.routes();
         let routed_to = self.routed_to();
         if chunk.next <= routed_to {
-            return;
+            return None;
         }
         if chunk.after > routed_to {
             routes.mailboxes.values().for_each(|mailbox| mailbox.close_at(routed_to));
         }
         let mut found = Found::default();
         let mut woken: Vec<Uuid> = Vec::new();
+        let (mut next, mut costly) = (chunk.next, None);
         for event in chunk.events.iter().filter(|event| event.seq > routed_to) {
-            routes.index.matches(&EventView::new(event), &mut found);
+            let view = EventView::quick(event);
+            routes.index.matches(&view, &mut found);
+            if view.is_exhausted() {
+                next = event.seq - 1;
+                costly = Some(Costly { event: event.clone(), index: routes.index.clone(), added: routes.added });
+                break;
+            }
             for subscription in &found.matched {
                 let id = subscription.id;
                 if routes.mailboxes.get(&id).is_some_and(|mailbox| mailbox.put(event)) && woken.last() != Some(&id) {
@@ -223,7 +265,29 @@ impl Router {
                 condition_failed(&subscription.group, event.seq, failure);
             }
         }
-        self.routed_to.store(chunk.next, Ordering::SeqCst);
+        self.routed(&routes, next, woken);
+        costly
+    }
+
+    /// Puts an event where it belongs according to an index with so many mailboxes. A mailbox that was added since reads the store.
+    fn put_costly(&self, event: &Arc<Event>, answer: &Answer, added: u64) {
+        let routes = self.routes();
+        let routed_to = self.routed_to();
+        let is_new = |mailbox: &&Arc<Mailbox>| mailbox.added > added;
+        routes.mailboxes.values().filter(is_new).for_each(|mailbox| mailbox.close_at(routed_to));
+        let is_put = |id: &&Uuid| routes.mailboxes.get(*id).is_some_and(|mailbox| mailbox.put(event));
+        let woken = answer.matched.iter().filter(is_put).copied().collect();
+        for (subscription, failure) in &answer.failed {
+            if let Some(subscription) = routes.index.get(*subscription) {
+                condition_failed(&subscription.group, event.seq, failure);
+            }
+        }
+        self.routed(&routes, event.seq, woken);
+    }
+
+    /// Everything up to here is in the mailboxes, of which these have something new.
+    fn routed(&self, routes: &Routes, to: Seq, mut woken: Vec<Uuid>) {
+        self.routed_to.store(to, Ordering::SeqCst);
         woken.sort_unstable();
         woken.dedup();
         woken.iter().filter_map(|id| routes.mailboxes.get(id)).for_each(|mailbox| mailbox.wake.notify_one());
@@ -235,7 +299,7 @@ impl Router {
 /// H24: it is told, and concerns nobody else.
 pub(crate) fn condition_failed(group: &str, seq: Seq, failure: &ensue_core::condition::Failure) {
     count_failure(group);
-    tracing::warn!(group, seq, %failure, "a condition has no answer for an event, which its group does not get");
+    tracing::warn!(group, seq, %failure, "condition failed; event skipped");
 }
 
 impl Mailbox {
@@ -288,7 +352,8 @@ mod tests {
         let route = async || {
             let seq = bus.publish(NewEvent::new("a")).await.unwrap().seq.unwrap();
             let event = Arc::new(bus.store().event(seq).await.unwrap().unwrap());
-            router.route(&Chunk { after: seq - 1, next: seq, events: [event].into_iter().collect(), setbacks: 0 });
+            let chunk = Chunk { after: seq - 1, next: seq, events: [event].into_iter().collect(), setbacks: 0 };
+            router.route(&chunk).await;
         };
         route().await;
         assert!(matches!(router.take(&mailbox), Mail::Events(events, 1) if events.len() == 1));
@@ -315,7 +380,7 @@ mod tests {
         let last = MAILBOX_EVENTS_MAX as Seq + 10;
         for seq in 1..=last {
             let events = [Arc::new(Event { seq, ..one.clone() })].into_iter().collect();
-            router.route(&Chunk { after: seq - 1, next: seq, events, setbacks: 0 });
+            router.route(&Chunk { after: seq - 1, next: seq, events, setbacks: 0 }).await;
             let Mail::Events(events, to) = router.take(&quick) else { panic!("it was closed at {seq}") };
             assert_eq!((events.iter().map(|event| event.seq).collect::<Vec<_>>(), to), (vec![seq], seq));
         }

@@ -3,6 +3,7 @@
 //! What workers have to write while the store is busy is gathered and written together.
 
 use crate::bus::Inner;
+use crate::health::Work;
 use ensue_core::StoreError;
 use ensue_core::positions::{Settled, SlotChange};
 use std::sync::Arc;
@@ -51,7 +52,8 @@ async fn run(bus: Arc<Inner>, mut requests: mpsc::UnboundedReceiver<Request>) {
         let lengths: Vec<usize> = gathered.iter().map(|request| request.changes.len()).collect();
         let (changes, replies): (Vec<_>, Vec<_>) = gathered.into_iter().map(|r| (r.changes, r.reply)).unzip();
         let sends_jobs = changes.iter().flatten().any(|change| !change.jobs.is_empty());
-        let mut answers = bus.opened.store.settle(changes.into_iter().flatten().collect()).await;
+        let call = bus.opened.store.settle(changes.into_iter().flatten().collect());
+        let mut answers = bus.health.watch(Work::Checkpoint, call).await;
         if let Ok(answers) = &answers {
             let published = answers.iter().filter_map(|settled| match settled {
                 Settled::Done(appended) => Some(appended),

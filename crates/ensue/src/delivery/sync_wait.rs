@@ -49,7 +49,7 @@ impl Ensue {
         let deliveries = self.inner().deliveries().clone();
         let Some(deliveries) = deliveries.filter(|_| !in_handler()) else { return Vec::new() };
         let deadline = Instant::now() + wait_max;
-        let mut open = Open::of(&deliveries, entries, answers);
+        let mut open = Open::of(&deliveries, entries, answers).await;
         let mut told: FuturesUnordered<_> = (open.waits.iter().enumerate())
             .map(|(at, wait)| {
                 let done = wait.progress.when_done(wait.seq);
@@ -127,12 +127,13 @@ struct Open {
 }
 
 impl Open {
-    fn of(deliveries: &Deliveries, entries: &[Entry], answers: &[Appended]) -> Self {
+    async fn of(deliveries: &Deliveries, entries: &[Entry], answers: &[Appended]) -> Self {
         let mut waits = Vec::new();
         for handler in deliveries.sync_handlers() {
             for (entry, answer) in entries.iter().zip(answers) {
-                let Some(event) = logged(entry, answer) else { continue };
-                if handler.spec.wants(handler.subscription, &event).unwrap_or(false) {
+                let Some(event) = logged(entry, answer).map(Arc::new) else { continue };
+                let wants = handler.spec.wish(handler.subscription).wants(&event).await;
+                if wants.is_ok_and(|answer| answer.unwrap_or(false)) {
                     waits.push(Wait {
                         handler: handler.spec.key.clone(),
                         seq: event.seq,

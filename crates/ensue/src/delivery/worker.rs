@@ -6,14 +6,15 @@
 use super::life::{End, Life};
 use super::member::{Membership, View};
 use super::progress::Progress;
-use super::router::{Mailbox, Router, condition_failed};
+use super::router::{Mailbox, Router};
 use super::settler::Settler;
 use super::ticks::SLOTS_LOOK_EVERY;
-use crate::handlers::{Spec, States};
+use crate::handlers::{Spec, States, Wish};
+use crate::labels::HANDLERS;
 use crate::rules::Gate;
 use ensue_core::positions::{Acquire, AcquiredSlot, Replay, SlotNumber};
 use ensue_core::store::SharedStore;
-use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
+use ensue_core::{GroupName, Seq, StoreError, Timestamp};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +99,8 @@ pub(super) struct Counters {
 
 impl Counters {
     pub fn of(handler: &str) -> Self {
-        let counter = |outcome: &'static str| metrics::counter!("ensue_delivery_attempts_total", "handler" => handler.to_owned(), "outcome" => outcome);
+        let handler = HANDLERS.label(handler);
+        let counter = |outcome: &'static str| metrics::counter!("ensue_delivery_attempts_total", "handler" => handler.clone(), "outcome" => outcome);
         let (done, failed) = (counter("done"), counter("failed"));
         Self { done, failed, snoozed: counter("snoozed"), cancelled: counter("cancelled") }
     }
@@ -282,12 +284,9 @@ impl Worker {
         Err(StoreError::Unavailable(format!("the handler `{}` was defined anew, or by somebody else", self.spec.key)))
     }
 
-    /// Does the handler want this event? One for which its condition has no answer it does not get.
-    pub fn wants(&self, event: &Event) -> bool {
-        self.spec.wants(self.subscription, event).unwrap_or_else(|failure| {
-            condition_failed(self.spec.key.as_str(), event.seq, &failure);
-            false
-        })
+    /// What the handler wants.
+    pub fn wish(&self) -> Wish {
+        self.spec.wish(self.subscription)
     }
 }
 

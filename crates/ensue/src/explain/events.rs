@@ -10,6 +10,7 @@ use ensue_core::explain::{
 use ensue_core::jobs::{Job, JobState};
 use ensue_core::positions::GroupKind;
 use ensue_core::{GroupName, ObjectKey, Seq};
+use std::sync::Arc;
 
 /// How many subscriptions of a group are looked at.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
@@ -97,8 +98,10 @@ impl Ensue {
             GroupKind::Pull => {
                 let Some(event) = self.event(seq).await? else { return Ok(None) };
                 let subscriptions = store.subscriptions(group, None, SUBSCRIPTIONS_MAX).await?;
-                let wants = subscriptions.iter().map(|one| (one.id, is_wanted(&event, Some(one))));
-                let wants: Vec<_> = wants.collect();
+                let (event, mut wants) = (Arc::new(event), Vec::with_capacity(subscriptions.len()));
+                for one in &subscriptions {
+                    wants.push((one.id, is_wanted(&event, Some(one)).await?));
+                }
                 let facts = ReadingFacts { seq, group: &state, wants: &wants, now: store.now().await? };
                 Ok(Some(explain_reading(&facts)))
             }

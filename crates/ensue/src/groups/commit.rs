@@ -30,9 +30,10 @@ impl Groups<'_> {
         release: bool,
     ) -> Result<Committed, Error> {
         let name = named(group)?;
-        let lease = Lease::parse(lease)?;
         let store = self.bus.store();
+        let lease = Lease::parse(lease, &store.store_key().await?)?;
         let state = self.pulled_group(&name).await?;
+        let lease = lease.ok_or_else(|| lease_lost(&name))?;
         let slot = state.slots.first().filter(|slot| is_of(slot, lease)).ok_or_else(|| lease_lost(&name))?;
         if let Some(cursor) = cursor {
             check(cursor, slot.cursor, lease.given_to.min(store.bounds().await?.last))?;

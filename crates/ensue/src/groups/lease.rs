@@ -1,17 +1,23 @@
-//! What does a reader hold in its hand?
+//! The lease of a reader, as text.
 //!
-//! Everything that is needed to go on under a lease and to commit, so that neither needs a row of its own: whose lease it
-//! is and how far the reader was led. It says nothing that its reader may not know, and only the store decides whether the
-//! lease still holds.
+//! It carries all that is needed to continue and to commit, so that neither needs a row of its own: the reader and how
+//! far it was led. Its code under the store's key keeps the reader from changing any of that. Only the store decides
+//! whether the lease still holds. SQL has the same text (`ensue-stores/src/postgres/sql/fn_lease.sql`).
 
 use ensue_core::positions::{Fence, Lost};
-use ensue_core::{Invalid, Seq};
+use ensue_core::store_key::{CODE_DIGITS, bytes_of};
+use ensue_core::{Invalid, Seq, StoreKey};
 use uuid::Uuid;
 
-/// What a token of this form begins with.
-const FORM: u8 = 1;
-/// How many bytes a token has: the form, who, and five numbers.
+/// First byte of a lease of this form.
+const FORM: u8 = 2;
+/// Length of a lease without its code, in bytes: the form, the reader, and five numbers.
 const BYTES: usize = 1 + 16 + 5 * 8;
+
+/// The text over which the code of a lease is computed.
+fn message(body: &str) -> String {
+    format!("lease-{body}")
+}
 
 /// A lease, as it was given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,7 @@ pub(super) struct Lease {
 
 impl Lease {
     /// As its reader gets it.
-    pub fn to_text(self) -> String {
+    pub fn to_text(self, key: &StoreKey) -> String {
         let (from, to) = self.lost.map_or((0, 0), |lost| (lost.from, lost.to));
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.push(FORM);
@@ -38,27 +44,24 @@ impl Lease {
         for number in [self.fence, self.at, self.given_to, from, to] {
             bytes.extend(number.to_be_bytes());
         }
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let body: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{body}{}", key.code(&message(&body)))
     }
 
-    /// Back from what a reader sent.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::of(text).ok_or_else(|| {
-            Invalid::new("lease", "is not one that a read answered; send it as it was, or read again without it")
-        })
-    }
-
-    fn of(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() != 2 * BYTES {
-            return None;
+    /// The lease that a reader sent; none if this store has not given it out.
+    pub fn parse(text: &str, key: &StoreKey) -> Result<Option<Self>, Invalid> {
+        let invalid =
+            || Invalid::new("lease", "is not one that a read answered; send it as it was, or read again without it");
+        let (body, code) = text.split_at_checked(2 * BYTES).ok_or_else(invalid)?;
+        if code.len() != CODE_DIGITS || bytes_of(code).is_none() {
+            return Err(invalid());
         }
-        // As it was written, and in no other way: digits are small.
-        let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
-        let bytes: Vec<u8> = text
-            .chunks_exact(2)
-            .map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8))
-            .collect::<Option<_>>()?;
+        let lease = Self::of(body).ok_or_else(invalid)?;
+        Ok(Some(lease).filter(|_| key.verifies(&message(body), code)))
+    }
+
+    fn of(body: &str) -> Option<Self> {
+        let bytes = bytes_of(body)?;
         let (form, rest) = bytes.split_first()?;
         let (member, numbers) = rest.split_at(16);
         let mut numbers = numbers.chunks_exact(8).map(|bytes| {
@@ -76,19 +79,28 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ensue_core::store_key::STORE_KEY_BYTES;
 
     #[test]
     fn a_lease_comes_back_as_it_was_given_and_nothing_else_is_one() {
         let lease = Lease { member: Uuid::from_u128(7), fence: 3, at: 40, given_to: 50, lost: None };
         let with_loss = Lease { lost: Some(Lost { from: 5, to: 9 }), ..lease };
+        let key = StoreKey::new([1; STORE_KEY_BYTES]);
         for lease in [lease, with_loss] {
-            assert_eq!(Lease::parse(&lease.to_text()), Ok(lease));
+            assert_eq!(Lease::parse(&lease.to_text(&key), &key), Ok(Some(lease)));
         }
-        let text = lease.to_text();
-        let other_form = text.replacen("01", "02", 1);
-        let beyond = format!("{}{}", &text[..text.len() - 16], "f".repeat(16));
-        for bad in ["", "x", &text[1..], &format!("{text}0"), &text.replace('0', "g"), &other_form, &beyond, "ü"] {
-            assert_eq!(Lease::parse(bad).unwrap_err().field, "lease", "{bad}");
+        let text = lease.to_text(&key);
+        assert_eq!(Lease::parse(&text, &StoreKey::new([2; STORE_KEY_BYTES])), Ok(None), "the key of another store");
+        let further = Lease { given_to: 51, ..lease }.to_text(&key);
+        let forged = format!("{}{}", &further[..2 * BYTES], &text[2 * BYTES..]);
+        assert_eq!(Lease::parse(&forged, &key), Ok(None), "it was not led so far");
+        let other_form = text.replacen("02", "01", 1);
+        let beyond = format!("{}{}{}", &text[..2 * BYTES - 16], "f".repeat(16), &text[2 * BYTES..]);
+        let without_code = &text[..2 * BYTES];
+        for bad in
+            ["", "x", &text[1..], &format!("{text}0"), &text.replace('0', "g"), &other_form, &beyond, without_code, "ü"]
+        {
+            assert_eq!(Lease::parse(bad, &key).unwrap_err().field, "lease", "{bad}");
         }
     }
 }

@@ -24,6 +24,7 @@ mod wanting;
 
 pub use commit::Committed;
 pub use pull::{LEASE_MAX, LEASE_MIN, LIMIT_MAX, Pull, Pulled, WAIT_MAX};
+pub(crate) use scan::Answer;
 pub use scan::{PullFailure, PulledEvent};
 pub use subscribe::Wants;
 pub use verbs::Group;

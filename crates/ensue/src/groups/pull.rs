@@ -80,7 +80,7 @@ pub struct Pulled {
 }
 
 impl Pull {
-    fn check(&self) -> Result<Option<Lease>, Invalid> {
+    fn check(&self) -> Result<(), Invalid> {
         if !(1..=LIMIT_MAX).contains(&self.limit) {
             return Err(Invalid::new("limit", format!("is {}; choose from 1 to {LIMIT_MAX}", self.limit)));
         }
@@ -92,8 +92,7 @@ impl Pull {
             let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_secs());
             return Err(Invalid::new("lease", format!("must be from {min} ms to {max} s (an hour)")));
         }
-        let under = self.under.as_deref().map(Lease::parse).transpose();
-        under.map_err(|invalid| Invalid::new("under", invalid.reason))
+        Ok(())
     }
 }
 
@@ -101,8 +100,13 @@ impl Groups<'_> {
     /// Reads what is next for a group, and takes its lease. What is not committed comes again.
     pub async fn pull(&self, group: &str, pull: Pull) -> Result<Pulled, Error> {
         let name = named(group)?;
-        let under = pull.check()?;
+        pull.check()?;
+        let under = match &pull.under {
+            Some(text) => Some(self.lease_of(text).await?),
+            None => None,
+        };
         let state = self.pulled_group(&name).await?;
+        let under = under.map(|lease| lease.ok_or_else(|| lease_lost(&name))).transpose()?;
         self.let_expired_go(&state).await?;
         check_place(&pull, state.cursor(), self.bus).await?;
         let deadline = Instant::now() + pull.wait;
@@ -120,6 +124,12 @@ impl Groups<'_> {
             Err(_) => hold.give_back().await,
         }
         pulled
+    }
+
+    /// The lease that a reader sent; none if it is forged.
+    async fn lease_of(&self, text: &str) -> Result<Option<Lease>, Error> {
+        let lease = Lease::parse(text, &self.bus.store().store_key().await?);
+        Ok(lease.map_err(|invalid| Invalid::new("under", invalid.reason))?)
     }
 
     async fn pull_under(
@@ -141,7 +151,8 @@ impl Groups<'_> {
         let lost_ever = lost.or(under.and_then(|lease| lease.lost));
         let (member, fence) = (hold.acquire.member.id, hold.slot.fence);
         let lease = Lease { member, fence, at: cursor, given_to, lost: lost_ever };
-        Ok(Pulled { events, cursor, lease: Some(lease.to_text()), lost, failures })
+        let lease = lease.to_text(&self.bus.store().store_key().await?);
+        Ok(Pulled { events, cursor, lease: Some(lease), lost, failures })
     }
 
     fn scan<'s>(&'s self, name: &'s GroupName, pull: &Pull, after: Seq) -> Scan<'s> {

@@ -3,23 +3,25 @@
 //! The log is read page by page and matched in process. A page is always read before the group's version: whoever
 //! subscribed before an event was published is among those it is matched with.
 
-use super::wanting::WantingCache;
+use super::wanting::{Shared, WantingCache};
 use super::{unknown, verbs};
 use crate::error::Error;
+use crate::evaluation::{self, Lane};
 use crate::wanted::{Turn, count_failure};
-use ensue_core::condition::EventView;
+use ensue_core::condition::{EventView, Failure};
 use ensue_core::matching::{Found, Index};
 use ensue_core::positions::Lost;
 use ensue_core::retention::Bounds;
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
 use ensue_core::{Event, Filter, GroupName, Seq};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How many events are read from the store at once.
 const PAGE: usize = 500;
-/// After how long a scan stops with what it has. Every scan looks at one page at least.
+/// After how long a scan stops with what it has. Every scan looks at one event at least.
 const TIME_MAX: Duration = Duration::from_millis(250);
 /// How many failures of conditions are told.
 const FAILURES_TOLD_MAX: usize = 10;
@@ -94,7 +96,7 @@ impl<'a> Scan<'a> {
             }
             let state = self.store.group(self.group).await?.ok_or_else(|| unknown(self.group))?;
             let wanting = self.cache.at(self.store, self.group, state.version).await?;
-            if self.sift(page, &wanting.index).await == Stopped::Enough {
+            if self.sift(page, wanting, began).await? == Stopped::Enough {
                 return Ok(Stopped::Enough);
             }
             if self.at >= scan_to || began.elapsed() >= TIME_MAX {
@@ -112,37 +114,76 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Takes what is wanted of a page.
-    async fn sift(&mut self, page: Page, index: &Index) -> Stopped {
-        let (mut turn, mut found) = (Turn::begin(), Found::default());
+    /// Takes what is wanted of a page, until there is enough or the time is over.
+    async fn sift(&mut self, page: Page, wanting: Shared, began: Instant) -> Result<Stopped, Error> {
+        let wanting = Arc::new(wanting);
+        let mut turn = Turn::begin();
         for event in page.events {
             if event.seq <= self.at {
                 continue;
             }
-            index.matches(&EventView::new(&event), &mut found);
-            for (subscription, failure) in found.failed.drain(..) {
+            let event = Arc::new(event);
+            let answer = match Answer::quick(&wanting.index, &event) {
+                Some(answer) => answer,
+                None => {
+                    let (wanting, event) = (wanting.clone(), event.clone());
+                    evaluation::run(Lane::Request, move || Answer::of(&wanting.index, &event)).await?
+                }
+            };
+            let seq = event.seq;
+            for (subscription, failure) in answer.failed {
                 count_failure(self.group.as_str());
                 if self.failures.len() < FAILURES_TOLD_MAX {
-                    let (subscription, detail) = (subscription.id, failure.to_string());
-                    self.failures.push(PullFailure { subscription, seq: event.seq, detail });
+                    self.failures.push(PullFailure { subscription, seq, detail: failure.to_string() });
                 }
             }
-            let seq = event.seq;
-            if !found.matched.is_empty() {
-                if !self.room.take(event.bytes() + found.matched.len() * size_of::<Uuid>()) {
-                    return Stopped::Enough;
+            let mut subscriptions = answer.matched;
+            if !subscriptions.is_empty() {
+                if !self.room.take(event.bytes() + subscriptions.len() * size_of::<Uuid>()) {
+                    return Ok(Stopped::Enough);
                 }
-                let mut subscriptions: Vec<Uuid> = found.matched.drain(..).map(|one| one.id).collect();
                 subscriptions.sort_unstable();
-                self.events.push(PulledEvent { event, subscriptions });
+                self.events.push(PulledEvent { event: Arc::unwrap_or_clone(event), subscriptions });
             }
             self.at = seq;
             if self.events.len() == self.limit {
-                return Stopped::Enough;
+                return Ok(Stopped::Enough);
+            }
+            if began.elapsed() >= TIME_MAX {
+                return Ok(Stopped::Far);
             }
             turn.pass_on().await;
         }
         self.at = self.at.max(page.next);
-        Stopped::Far
+        Ok(Stopped::Far)
+    }
+}
+
+/// The subscriptions that want an event, and those whose condition failed on it.
+pub(crate) struct Answer {
+    pub matched: Vec<Uuid>,
+    pub failed: Vec<(Uuid, Failure)>,
+}
+
+impl Answer {
+    /// None if that takes longer than others should wait.
+    pub fn quick(index: &Index, event: &Event) -> Option<Self> {
+        let view = EventView::quick(event);
+        let answer = Self::in_view(index, &view);
+        (!view.is_exhausted()).then_some(answer)
+    }
+
+    /// However long it takes.
+    pub fn of(index: &Index, event: &Arc<Event>) -> Self {
+        let parsed = evaluation::parsed(event);
+        Self::in_view(index, &EventView::shared(event, &parsed))
+    }
+
+    fn in_view(index: &Index, view: &EventView<'_>) -> Self {
+        let mut found = Found::default();
+        index.matches(view, &mut found);
+        let matched = found.matched.iter().map(|subscription| subscription.id).collect();
+        let failed = found.failed.into_iter().map(|(subscription, failure)| (subscription.id, failure)).collect();
+        Self { matched, failed }
     }
 }

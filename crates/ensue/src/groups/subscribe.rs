@@ -44,19 +44,19 @@ impl Wants {
         Self { topic: Some(topic.into()), ..Self::default() }
     }
 
-    fn check(self, group: GroupName) -> Result<NewSubscription, Invalid> {
+    async fn check(self, group: GroupName) -> Result<NewSubscription, Error> {
         let topic = self.topic.as_deref().map(Topic::parse_filter).transpose()?;
         let bytes = self.params.as_str().len();
         if bytes > PARAMS_BYTES_MAX {
             let reason = format!("has {bytes} bytes; at most {PARAMS_BYTES_MAX} are allowed: make it smaller");
-            return Err(Invalid::new("params", reason));
+            return Err(Invalid::new("params", reason).into());
         }
         if let Some(condition) = &self.condition {
-            Where::parse(condition, self.params.clone())?;
+            Where::parse_aside(condition, self.params.clone()).await?;
         }
         if self.expires_in.is_some_and(|expiry| !(EXPIRES_IN_MIN..=EXPIRES_IN_MAX).contains(&expiry)) {
             let reason = "must be at least 100ms and at most 3660d; leave it out if it is to stay";
-            return Err(Invalid::new("expires_in", reason));
+            return Err(Invalid::new("expires_in", reason).into());
         }
         let Self { condition, params, expires_in, .. } = self;
         Ok(NewSubscription { group, topic, condition, params, expires_in })
@@ -68,7 +68,7 @@ impl Groups<'_> {
     /// the same: it is touched, and the longer expiry holds. A group that is not there is made, and begins now.
     pub async fn subscribe(&self, group: &str, wants: Wants) -> Result<(SubscriptionState, bool), Error> {
         let name = named(group)?;
-        let new = wants.check(name.clone())?;
+        let new = wants.check(name.clone()).await?;
         if let Some(state) = self.bus.store().group(&name).await? {
             super::check_is_pulled(&state)?;
         }

@@ -3,6 +3,8 @@
 //! A group may have hundreds of thousands of subscriptions. They are read once and kept, indexed, for as many groups as are
 //! read at a time; when the group's version has counted up, only what has changed is read.
 
+use crate::evaluation::{self, Lane};
+use crate::wanted::Turn;
 use ensue_core::condition::Condition;
 use ensue_core::matching::{Index, Subscription, Want};
 use ensue_core::positions::SubscriptionState;
@@ -114,8 +116,7 @@ async fn brought_to(
     for id in changes.gone {
         wanting.index.remove(id);
     }
-    let mut conditions = Conditions::default();
-    changes.there.into_iter().for_each(|one| wanting.add(one, &mut conditions));
+    let (mut wanting, _) = with(wanting, changes.there, Conditions::default()).await?;
     wanting.version = changes.version;
     Ok(wanting)
 }
@@ -131,12 +132,33 @@ async fn read(store: &SharedStore, group: &GroupName, version: u64) -> Result<Wa
         let page = store.subscriptions(group, after, PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(|subscription| subscription.id);
-        page.into_iter().for_each(|one| wanting.add(one, &mut conditions));
+        (wanting, conditions) = with(wanting, page, conditions).await?;
         if is_last {
             return Ok(wanting);
         }
-        tokio::task::yield_now().await;
     }
+}
+
+/// Adds subscriptions, for one turn after the other: to parse conditions and to index params takes time.
+async fn with(
+    mut wanting: Wanting,
+    subscriptions: Vec<SubscriptionState>,
+    mut conditions: Conditions,
+) -> Result<(Wanting, Conditions), StoreError> {
+    let mut rest = subscriptions.into_iter();
+    while !rest.as_slice().is_empty() {
+        let add = move || {
+            let turn = Turn::begin();
+            while !turn.is_over()
+                && let Some(one) = rest.next()
+            {
+                wanting.add(one, &mut conditions);
+            }
+            (wanting, conditions, rest)
+        };
+        (wanting, conditions, rest) = evaluation::run(Lane::Stream, add).await?;
+    }
+    Ok((wanting, conditions))
 }
 
 /// Many have the same condition, which is parsed once.

@@ -5,12 +5,13 @@ use super::limits::{HandlerLimits, LimitsNow};
 use super::pull::{NoCode, Pull};
 use crate::Ensue;
 use crate::error::Error;
+use crate::evaluation::{self, Lane};
 use crate::subscription::Subscription;
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
 use ensue_core::tasks::check_no_task;
-use ensue_core::{Event, GroupName, Invalid, Json, Payload, Topic};
+use ensue_core::{Event, GroupName, Invalid, Json, Payload, StoreError, Topic};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
@@ -94,17 +95,51 @@ impl Spec {
         !self.pull && self.batch == 1
     }
 
-    /// Does the handler want this event? Its subscription is what an event is sent `to`.
-    pub fn wants(&self, subscription: Uuid, event: &Event) -> Result<bool, Failure> {
+    /// What the handler wants. Its subscription is what an event is sent `to`.
+    pub fn wish(&self, subscription: Uuid) -> Wish {
+        let condition = self.condition.clone().map(|condition| (condition, Arc::new(self.params.clone())));
+        Wish { subscription, key: self.key.clone(), topic: self.topic.clone(), condition }
+    }
+}
+
+/// What a handler wants, for evaluations that may run on another thread.
+#[derive(Clone)]
+pub(crate) struct Wish {
+    subscription: Uuid,
+    key: GroupName,
+    topic: Option<Topic>,
+    condition: Option<(Arc<Condition>, Arc<Json>)>,
+}
+
+impl Wish {
+    /// Does the handler want this event?
+    pub async fn wants(&self, event: &Arc<Event>) -> Result<Result<bool, Failure>, StoreError> {
         if let Some(to) = event.to {
-            return Ok(to == subscription);
+            return Ok(Ok(to == self.subscription));
         }
         if self.topic.as_ref().is_some_and(|topic| !event.topic.is_under(topic)) {
-            return Ok(false);
+            return Ok(Ok(false));
         }
-        let Some(condition) = &self.condition else { return Ok(true) };
-        let view = SubscriptionView::new(subscription, self.key.as_str(), &self.params);
-        condition.matches(&EventView::new(event), &view)
+        let Some((condition, params)) = &self.condition else { return Ok(Ok(true)) };
+        if let Some(answer) = self.wants_quickly(condition, params, event) {
+            return Ok(answer);
+        }
+        let (condition, params, wish, event) = (condition.clone(), params.clone(), self.clone(), event.clone());
+        let evaluate = move || {
+            let parsed = evaluation::parsed(&event);
+            condition.matches(&EventView::shared(&event, &parsed), &wish.view(&params))
+        };
+        evaluation::run(Lane::Delivery, evaluate).await
+    }
+
+    fn wants_quickly(&self, condition: &Condition, params: &Json, event: &Event) -> Option<Result<bool, Failure>> {
+        let view = EventView::quick(event);
+        let answer = condition.matches(&view, &self.view(params));
+        (!view.is_exhausted()).then_some(answer)
+    }
+
+    fn view<'a>(&'a self, params: &'a Json) -> SubscriptionView<'a> {
+        SubscriptionView::new(self.subscription, self.key.as_str(), params)
     }
 }
 

@@ -16,7 +16,7 @@ use ensue_core::positions::delivery::LINE_BYTES_MAX;
 use ensue_core::positions::{Fence, LaneKey, Level, LogLine, SlotNumber};
 use ensue_core::tasks::Collection;
 use ensue_core::text::plain;
-use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, Timestamp};
+use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, StoreKey, Timestamp};
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +51,9 @@ impl States {
 
 /// The priorities of the tasks of this process, by their handlers, as a value that all attempts share.
 pub(crate) struct Priorities(pub HashMap<GroupName, u64>);
+
+/// The key that signs claims, as a value that all attempts share.
+pub(crate) struct ClaimKey(pub StoreKey);
 
 /// What an attempt is told.
 pub(crate) struct ContextParts {
@@ -213,7 +216,7 @@ impl Context {
     /// for an event.
     pub fn claim(&self) -> Option<ClaimToken> {
         match &self.0.parts.work {
-            Work::Job(held) => Some(ClaimToken::of(*held)),
+            Work::Job(held) => self.0.parts.states.get::<ClaimKey>().map(|key| ClaimToken::of(*held, &key.0)),
             Work::Delivery(_) => None,
         }
     }

@@ -30,10 +30,10 @@ pub use info::HandlerInfo;
 pub use limits::HandlerLimits;
 pub use rebind::Rebinding;
 
-pub(crate) use builder::{Spec, SplitBy};
+pub(crate) use builder::{Spec, SplitBy, Wish};
 #[cfg(feature = "postgres")]
 pub(crate) use context::StoreHere;
-pub(crate) use context::{ContextParts, DeliveryWork, LINES_MAX, Settlement, States, Work, done_mark};
+pub(crate) use context::{ClaimKey, ContextParts, DeliveryWork, LINES_MAX, Settlement, States, Work, done_mark};
 pub(crate) use handler::{ErasedHandler, Run, Typed};
 pub(crate) use info::info;
 pub(crate) use registry::{Registry, parents_of};

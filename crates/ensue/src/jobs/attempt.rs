@@ -1,5 +1,6 @@
 //! How is one attempt at a job run?
 
+use super::figures::JobFigures;
 use super::live;
 use super::running::Hearing;
 use super::served::Served;
@@ -49,10 +50,13 @@ impl Over {
         self.job.object.is_some() || !is_plain(&self.how)
     }
 
-    /// What is to be written of it at this time by the store's clock.
+    /// What is to be written of it at this time by the store's clock. Counts the attempt.
     pub fn change(self, now: Timestamp) -> Option<JobChange> {
         let Self { job, how } = self;
         let held = Held { id: job.id, fence: job.fence };
+        if let How::Ended { ended, .. } = &how {
+            JobFigures::of(&job.handler).ended(&job, ended.into(), Some(now));
+        }
         match how {
             How::Lost => None,
             How::GivenBack => Some(JobChange::new(held, JobEnd::GivenBack)),

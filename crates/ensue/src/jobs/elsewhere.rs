@@ -1,18 +1,24 @@
-//! How do workers elsewhere get jobs?
+//! Jobs for workers in other processes, over HTTP.
 //!
-//! A worker in any language claims, renews, settles and says what it does; what it holds is a token that names the job and the
-//! fence of its claim. For it, a job has started when the claim was answered.
+//! A worker in any language claims, renews, settles and reports. It holds a claim: a text that names the job and the
+//! fence, with a code under the store's key that nobody else can compute. Claims over SQL have the same text
+//! (`claim_text` in `ensue-stores/src/postgres/sql/fn_sql_checks.sql`). Workers in this process hold their jobs without one.
 
+use super::figures::{AttemptOutcome, JobFigures};
 use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
 use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::patience::lease_within;
-use ensue_core::jobs::{Claim, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, Progress};
+use ensue_core::jobs::{
+    Claim, ClaimUse, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, JobState, Progress,
+    Settlement,
+};
 use ensue_core::positions::{Fence, Level};
 use ensue_core::store::PAGE_BYTES_MAX;
-use ensue_core::{GroupName, Invalid, Json, NewEvent};
+use ensue_core::store_key::{CODE_DIGITS, bytes_of};
+use ensue_core::{GroupName, Invalid, Json, NewEvent, StoreError, StoreKey, Timestamp};
 use jiff::SignedDuration;
 use std::fmt;
 use std::time::Duration;
@@ -29,35 +35,56 @@ const ROUND_MAX: usize = 100;
 /// How long it is known that a handler is served after somebody asked for its jobs.
 const SERVED_FOR: Duration = Duration::from_secs(60);
 
-/// What a worker elsewhere holds of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClaimToken(Held);
+/// The claim of a worker, as it is sent. Whether its code is right is known only to the store that gave it out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClaimToken {
+    held: Held,
+    code: String,
+}
+
+/// The text over which the code of a claim is computed.
+fn message(held: Held) -> String {
+    format!("claim-{:x}-{}", held.fence, held.id)
+}
 
 impl ClaimToken {
-    /// Of what is held.
-    pub(crate) fn of(held: Held) -> Self {
-        Self(held)
+    /// The claim of a job that is held.
+    pub(crate) fn of(held: Held, key: &StoreKey) -> Self {
+        Self { held, code: key.code(&message(held)) }
     }
 
-    /// The job that it is about.
+    /// The claimed job.
     pub fn job(&self) -> JobId {
-        self.0.id
+        self.held.id
     }
 
     /// From its text.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let parsed = text.strip_prefix("claim-").and_then(|rest| {
-            let (fence, id) = rest.split_once('-')?;
-            let fence = Fence::from_str_radix(fence, 16).ok()?;
-            Some(Self(Held { id: JobId::parse(id)?, fence }))
+            let ((fence, rest), digits) = (rest.split_once('-')?, |text: &str| text.len() == CODE_DIGITS);
+            let (id, code) = rest.rsplit_once('-').filter(|(_, code)| digits(code))?;
+            let (fence, id) = (Fence::from_str_radix(fence, 16).ok()?, JobId::parse(id)?);
+            bytes_of(code).map(|_| Self { held: Held { id, fence }, code: code.to_owned() })
         });
         parsed.ok_or_else(|| Invalid::new("claim", "is not a claim; send back the text that came with the claimed job"))
+    }
+
+    /// The job that is held; none if the store with this key has not given out the claim.
+    fn held(&self, key: &StoreKey) -> Option<Held> {
+        key.verifies(&message(self.held), &self.code).then_some(self.held)
     }
 }
 
 impl fmt::Display for ClaimToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "claim-{:x}-{}", self.0.fence, self.0.id)
+        write!(f, "{}-{}", message(self.held), self.code)
+    }
+}
+
+/// Without its secret.
+impl fmt::Debug for ClaimToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClaimToken").field(&self.held).finish()
     }
 }
 
@@ -93,11 +120,22 @@ pub enum JobOutcome {
     Snoozed(Duration),
 }
 
+impl JobOutcome {
+    /// The verb that it is.
+    fn settlement(&self) -> Settlement {
+        match self {
+            Self::Done { .. } => Settlement::Complete,
+            Self::Failed { .. } => Settlement::Fail,
+            Self::Snoozed(_) => Settlement::Snooze,
+        }
+    }
+}
+
 /// The claim is somebody else's now, or the job is over: nothing was changed.
 fn lost(id: JobId) -> Error {
     let why =
         format!("lease lost: job {id} was taken over or is over, and nothing was changed; drop what you have of it");
-    Error::Store(ensue_core::StoreError::Conflict(why))
+    Error::Store(StoreError::Conflict(why))
 }
 
 fn lease_of(lease: Duration) -> Result<SignedDuration, Invalid> {
@@ -141,8 +179,10 @@ impl Ensue {
                 if !claimed.jobs().is_empty() {
                     self.inner().jobs.sooner.ring();
                 }
+                let key = self.store().store_key().await?;
                 let token = |job: Job| {
-                    let claim = ClaimToken(Held { id: job.id, fence: job.fence });
+                    JobFigures::of(&job.handler).claimed();
+                    let claim = ClaimToken::of(Held { id: job.id, fence: job.fence }, &key);
                     ClaimedJob { job, claim }
                 };
                 return Ok(claimed.take().into_iter().map(token).collect());
@@ -184,66 +224,126 @@ impl Ensue {
         Ok(())
     }
 
+    /// The job that a claim holds. A forged claim is a lost one.
+    async fn held_under(&self, claim: &ClaimToken) -> Result<Held, Error> {
+        claim.held(&self.store().store_key().await?).ok_or_else(|| lost(claim.job()))
+    }
+
     /// Renews a claim; never beyond the timeout of a handler that is pulled.
-    pub async fn renew_claim(&self, claim: ClaimToken, lease: Duration) -> Result<JobRenewed, Error> {
+    pub async fn renew_claim(&self, claim: &ClaimToken, lease: Duration) -> Result<JobRenewed, Error> {
         let mut lease = lease_of(lease)?;
+        let held = self.held_under(claim).await?;
         if self.inner().handlers.has_pull_timeouts() {
             let job = self.job(claim.job()).await?.ok_or_else(|| lost(claim.job()))?;
             let (timeout, now) = (self.inner().handlers.pull_timeout(&job.handler), self.store().now().await?);
             lease = lease_within(lease, timeout, job.locked_at.unwrap_or(now), now).ok_or_else(|| lost(claim.job()))?;
         }
-        let renewed = self.store().renew_jobs(&[claim.0], lease).await?;
+        let renewed = self.store().renew_jobs(&[held], lease).await?;
         renewed.into_iter().next().flatten().ok_or_else(|| lost(claim.job()))
     }
 
-    /// Settles a claimed job; answers the job as it is then.
-    pub async fn settle_claim(&self, claim: ClaimToken, outcome: JobOutcome) -> Result<Job, Error> {
-        let id = claim.job();
-        let job = self.job(id).await?.filter(|job| job.fence == claim.0.fence).ok_or_else(|| lost(id))?;
-        let change = self.change_of(&job, claim.0, outcome).await?;
+    /// Settles a claimed job; answers the job as it is then. A repeat under the same claim answers the same.
+    pub async fn settle_claim(&self, claim: &ClaimToken, outcome: JobOutcome) -> Result<Job, Error> {
+        let (id, settlement, ended) = (claim.job(), outcome.settlement(), AttemptOutcome::from(&outcome));
+        let held = self.held_under(claim).await?;
+        let job = self.job(id).await?.ok_or_else(|| lost(id))?;
+        let (change, ended_at) = match job.use_claim(held.fence, settlement) {
+            ClaimUse::Settle => self.change_of(&job, held, outcome).await?,
+            ClaimUse::Repeat => return Ok(job),
+            ClaimUse::Lost => return Err(lost(id)),
+        };
         match self.settle_jobs(vec![change]).await?.remove(0) {
             JobSettled::Done { .. } => {
                 self.inner().jobs.ring();
-                Ok(self.job(id).await?.unwrap_or(job))
+                let settled = self.job(id).await?;
+                let ended_at = ended_at.or(settled.as_ref().and_then(|job| job.finished_at));
+                JobFigures::of(&job.handler).ended(&job, ended, ended_at);
+                Ok(settled.unwrap_or(job))
             }
-            JobSettled::LeaseLost => Err(lost(id)),
+            JobSettled::LeaseLost => self.repeated(held, settlement).await,
             JobSettled::Refused(error) => Err(error.into()),
         }
     }
 
-    async fn change_of(&self, job: &Job, held: Held, outcome: JobOutcome) -> Result<JobChange, Error> {
-        let (ended, result, events) = match outcome {
-            // A batch of no events is refused where it is published; to settle without any is usual.
-            JobOutcome::Done { result, events } if events.is_empty() => (Ended::Done, result, Vec::new()),
-            JobOutcome::Done { result, events } => (Ended::Done, result, NewEvent::check_all(events)?),
-            JobOutcome::Failed { error, retry, after } => {
-                (Ended::Failed { error, after, permanent: !retry }, None, Vec::new())
-            }
-            JobOutcome::Snoozed(wait) => (Ended::Snoozed(wait), None, Vec::new()),
+    /// The job, if this claim was settled in the same way before.
+    async fn repeated(&self, held: Held, settlement: Settlement) -> Result<Job, Error> {
+        let repeated = |job: &Job| job.use_claim(held.fence, settlement) == ClaimUse::Repeat;
+        self.job(held.id).await?.filter(repeated).ok_or_else(|| lost(held.id))
+    }
+
+    /// Completes many claimed jobs in one commit; answers for each, in the same order, the state of its job. What is
+    /// refused of one leaves the others as they are. A job is named at most once.
+    pub async fn complete_claims(
+        &self,
+        completions: Vec<(ClaimToken, Option<Json>, Vec<NewEvent>)>,
+    ) -> Result<Vec<Result<JobState, Error>>, Error> {
+        let key = self.store().store_key().await?;
+        let mut changes = Vec::with_capacity(completions.len());
+        let mut outcomes = Vec::with_capacity(completions.len());
+        for (claim, result, events) in completions {
+            let held = claim.held(&key).ok_or_else(|| lost(claim.job()));
+            let change = held.and_then(|held| Ok(done(held, result, events)?));
+            outcomes.push(change.map(|change| changes.push(change)));
+        }
+        let held: Vec<Held> = changes.iter().map(|change| change.held).collect();
+        let settled = if changes.is_empty() { Vec::new() } else { self.settle_jobs(changes).await? };
+        self.inner().jobs.ring();
+        let mut settled = held.into_iter().zip(settled);
+        let mut states = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            states.push(match outcome.map(|()| settled.next()) {
+                Err(error) => Err(error),
+                Ok(None) => Err(StoreError::Engine("a settlement was not answered".into()).into()),
+                Ok(Some((_, JobSettled::Done { state, .. }))) => {
+                    JobFigures::unnamed().completed();
+                    Ok(state)
+                }
+                Ok(Some((held, JobSettled::LeaseLost))) => {
+                    self.repeated(held, Settlement::Complete).await.map(|job| job.state)
+                }
+                Ok(Some((_, JobSettled::Refused(error)))) => Err(error.into()),
+            });
+        }
+        Ok(states)
+    }
+
+    /// The change that records an outcome, and the time of the store's clock if it was asked for.
+    async fn change_of(
+        &self,
+        job: &Job,
+        held: Held,
+        outcome: JobOutcome,
+    ) -> Result<(JobChange, Option<Timestamp>), Error> {
+        let ended = match outcome {
+            JobOutcome::Done { result, events } => return Ok((done(held, result, events)?, None)),
+            JobOutcome::Failed { error, retry, after } => Ended::Failed { error, after, permanent: !retry },
+            JobOutcome::Snoozed(wait) => Ended::Snoozed(wait),
         };
         let retry = self.inner().handlers.job_retry(&job.handler).unwrap_or_default();
         let (retry, now) = (retry.limited_to(job.attempts_max), self.store().now().await?);
         let end = JobEnd::of(after_attempt(ended, job.attempts, &retry, job.on_exhausted, now, rand::random()));
-        Ok(JobChange { result, events, ..JobChange::new(held, end) })
+        Ok((JobChange::new(held, end), Some(now)))
     }
 
     /// Writes how far a worker elsewhere is with a job that it has.
-    pub async fn report_under_claim(&self, claim: ClaimToken, progress: Progress) -> Result<(), Error> {
-        match self.store().report(claim.0, progress).await? {
+    pub async fn report_under_claim(&self, claim: &ClaimToken, progress: Progress) -> Result<(), Error> {
+        let held = self.held_under(claim).await?;
+        match self.store().report(held, progress).await? {
             true => Ok(()),
             false => Err(lost(claim.job())),
         }
     }
 
     /// Writes what a worker elsewhere says about a job that it has.
-    pub async fn say_under_claim(&self, claim: ClaimToken, mut lines: Vec<JobLine>) -> Result<usize, Error> {
+    pub async fn say_under_claim(&self, claim: &ClaimToken, mut lines: Vec<JobLine>) -> Result<usize, Error> {
+        let held = self.held_under(claim).await?;
         let job = self.job(claim.job()).await?.ok_or_else(|| lost(claim.job()))?;
         for line in &mut lines {
             line.attempt = job.attempts;
         }
         let room = self.room_for_lines(claim.job(), lines.len()).await?;
         let kept = lines_that_fit(&mut lines, room);
-        match self.store().say(claim.0, lines).await? {
+        match self.store().say(held, lines).await? {
             true => Ok(kept),
             false => Err(lost(claim.job())),
         }
@@ -256,6 +356,13 @@ impl Ensue {
         let last = self.job_lines(id, after as u64, wanted + 1).await?.last().map_or(after as u64, |line| line.line);
         Ok(full.saturating_sub(last as usize))
     }
+}
+
+/// A job that is done, with its result and its events.
+fn done(held: Held, result: Option<Json>, events: Vec<NewEvent>) -> Result<JobChange, Invalid> {
+    // A batch of no events is refused where it is published; to settle without any is usual.
+    let events = if events.is_empty() { Vec::new() } else { NewEvent::check_all(events)? };
+    Ok(JobChange { result, events, ..JobChange::new(held, JobEnd::Succeeded) })
 }
 
 /// Leaves what there is room for, and answers how many that are. Where not all of them fit, the last place is for a line that
@@ -279,6 +386,7 @@ fn lines_that_fit(lines: &mut Vec<JobLine>, room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ensue_core::store_key::STORE_KEY_BYTES;
 
     #[test]
     fn what_does_not_fit_is_counted_in_the_last_line() {
@@ -306,9 +414,26 @@ mod tests {
     #[test]
     fn a_claim_is_its_text() {
         let id = JobId::new(ensue_core::Timestamp::UNIX_EPOCH, 7, 42);
-        let token = ClaimToken(Held { id, fence: 255 });
-        assert_eq!(ClaimToken::parse(&token.to_string()), Ok(token));
-        for bad in ["", "claim-", "claim-ff", "claim-xx-1", "ff-1", "claim-1-nonsense", &format!("claim--{id}")] {
+        let (held, key) = (Held { id, fence: 255 }, StoreKey::new([1; STORE_KEY_BYTES]));
+        let token = ClaimToken::of(held, &key);
+        assert_eq!(ClaimToken::parse(&token.to_string()), Ok(token.clone()));
+        assert_eq!(token.held(&key), Some(held));
+        assert_eq!(token.held(&StoreKey::new([2; STORE_KEY_BYTES])), None, "the key of another store");
+        let of_another = ClaimToken { held: Held { fence: 254, ..held }, ..token.clone() };
+        assert_eq!(of_another.held(&key), None);
+        assert!(!format!("{token:?}").contains(&token.code), "a log has no secrets");
+        let code = "0".repeat(CODE_DIGITS);
+        for bad in [
+            "",
+            "claim-",
+            "claim-ff",
+            &format!("claim-ff-{id}"),
+            &format!("claim-xx-{id}-{code}"),
+            &format!("claim--{id}-{code}"),
+            &format!("claim-1-nonsense-{code}"),
+            &format!("claim-1-{id}-{}", &code[1..]),
+            &format!("claim-1-{id}-{}", code.replace('0', "g")),
+        ] {
             assert_eq!(ClaimToken::parse(bad).unwrap_err().field, "claim", "{bad}");
         }
     }

@@ -11,11 +11,13 @@
 //! | How do workers elsewhere get jobs? | `elsewhere.rs`, and where they have hung up `unheard.rs` |
 //! | How are jobs found, called off and brought back? | `steering.rs` |
 //! | What is told of a job to whoever looks at it? | `seen.rs` |
+//! | Metrics of claims and attempts | `figures.rs` |
 
 mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
+mod figures;
 mod live;
 mod offer;
 mod pool;

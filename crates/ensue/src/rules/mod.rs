@@ -42,7 +42,7 @@ impl Ensue {
 
     /// Lifts a rule; everything that waited for it goes on. Refused if there is no such rule.
     pub async fn lift_rule(&self, kind: RuleKind, scope: &Scope, by: &str) -> Result<Rule, Error> {
-        ensue_core::jobs::job::check_text("author", by, ensue_core::rules::AUTHOR_BYTES_MAX)?;
+        ensue_core::text::check_text("author", by, ensue_core::rules::AUTHOR_BYTES_MAX)?;
         let lifted = self.store().lift_rule(kind, scope, by).await?;
         let Some(rule) = lifted else {
             let reason = format!("`{scope}` has no {}: look at the list of rules (`ensue rule list`)", kind.as_str());

@@ -3,6 +3,7 @@
 mod conditions;
 mod failover;
 mod failover_postgres;
+mod newest;
 mod own_postgres;
 mod retention_groups;
 mod runtimes;

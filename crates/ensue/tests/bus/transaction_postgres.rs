@@ -294,3 +294,28 @@ fn futures_stay_send() {
     }
     let _compiles: fn(&Ensue, &mut tokio_postgres::Transaction<'_>) = check;
 }
+
+/// H43: a handler goes past an event that no program of ours writes.
+#[tokio::test]
+async fn handler_goes_past_event_with_infinite_time() {
+    let shop = Shop::open("infinite").await;
+    for id in 1..=3 {
+        shop.bus.publish(placed(id)).await.unwrap();
+    }
+    let spoil = "UPDATE LOG.stored_events SET occurred_at = 'infinity', recorded_at = 'infinity' WHERE seq = 2";
+    shop.client.batch_execute(&spoil.replace("LOG", &shop.schema)).await.unwrap();
+    let (seen, mut arrived) = tokio::sync::mpsc::unbounded_channel();
+    let handle = move |event: Event, _: ensue::Context| {
+        seen.send(event.seq).unwrap();
+        std::future::ready(Ok::<(), ensue::HandlerError>(()))
+    };
+    shop.bus.on("order").named("ship").start(ensue::Start::Beginning).handle(handle).unwrap();
+    let running = shop.bus.start().await.unwrap();
+    shop.bus.publish(placed(4)).await.unwrap();
+    for expected in 1..=4 {
+        let seq = tokio::time::timeout(Duration::from_secs(60), arrived.recv()).await.expect("it is delivered");
+        assert_eq!(seq, Some(expected));
+    }
+    running.shutdown(Duration::from_secs(5)).await.unwrap();
+    shop.bus.close().await;
+}

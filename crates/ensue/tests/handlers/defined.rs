@@ -81,9 +81,9 @@ async fn a_claim_is_held_no_longer_than_the_timeout() {
     let end = job.job.locked_at.unwrap() + timeout;
     let margin = Duration::from_secs(60);
     assert!(job.job.lease_until.unwrap() <= end + margin, "{:?}", job.job);
-    let renewed = bus.renew_claim(job.claim, hour).await.unwrap();
+    let renewed = bus.renew_claim(&job.claim, hour).await.unwrap();
     assert!(renewed.lease_until <= end + margin, "{renewed:?} {end}");
-    let short = bus.renew_claim(job.claim, Duration::from_secs(30)).await.unwrap();
+    let short = bus.renew_claim(&job.claim, Duration::from_secs(30)).await.unwrap();
     assert!(short.lease_until < renewed.lease_until);
     running.shutdown(LONG).await.unwrap();
 }

@@ -35,7 +35,7 @@ async fn what_was_claimed_for_somebody_who_hung_up_is_given_back() {
         .await;
         assert_eq!((claimed.job.id, claimed.job.attempts), (id, 1), "no attempt was used up");
         let back = ensue::jobs::JobOutcome::Snoozed(Duration::ZERO);
-        bus.settle_claim(claimed.claim, back).await.unwrap();
+        bus.settle_claim(&claimed.claim, back).await.unwrap();
         bus.steer_job(id, ensue::jobs::Steer::Retry).await.unwrap();
     }
 }

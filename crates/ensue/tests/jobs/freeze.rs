@@ -37,11 +37,11 @@ async fn claim_and_be_frozen() {
         let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("late")] };
         let failed = JobOutcome::Failed { error: "late".into(), retry: true, after: None };
         let refused = [
-            bus.renew_claim(claim, LEASE).await.is_err(),
-            bus.say_under_claim(claim, vec![line]).await.is_err(),
-            bus.settle_claim(claim, JobOutcome::Snoozed(LEASE)).await.is_err(),
-            bus.settle_claim(claim, failed).await.is_err(),
-            bus.settle_claim(claim, done).await.is_err(),
+            bus.renew_claim(&claim, LEASE).await.is_err(),
+            bus.say_under_claim(&claim, vec![line]).await.is_err(),
+            bus.settle_claim(&claim, JobOutcome::Snoozed(LEASE)).await.is_err(),
+            bus.settle_claim(&claim, failed).await.is_err(),
+            bus.settle_claim(&claim, done).await.is_err(),
         ];
         say(format!("refused {}", refused.iter().all(|refused| *refused)));
     }
@@ -85,7 +85,7 @@ async fn a_worker_that_was_frozen_past_its_lease_changes_nothing() {
         assert_eq!(bus.job(id).await.unwrap(), before);
         assert!(bus.job_lines(id, 0, 10).await.unwrap().is_empty());
         let done = JobOutcome::Done { result: None, events: Vec::new() };
-        assert_eq!(bus.settle_claim(taken[0].claim, done).await.unwrap().state, JobState::Succeeded);
+        assert_eq!(bus.settle_claim(&taken[0].claim, done).await.unwrap().state, JobState::Succeeded);
     }
     assert_eq!(bus.store().bounds().await.unwrap().last, 0, "nothing late was published");
     // A machine with much else to do has not all the time.

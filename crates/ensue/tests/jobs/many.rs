@@ -129,12 +129,12 @@ async fn a_claim_passes_to_another_and_deliveries_are_claimed() {
     let second = bus.claim_jobs(keys(), 5, LONG, LONG, "w2").await.unwrap();
     assert_eq!((second[0].job.id, second[0].job.attempts), (first[0].job.id, 2));
     let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")] };
-    assert!(other.settle_claim(first[0].claim, done()).await.is_err());
-    assert_eq!(bus.settle_claim(second[0].claim, done()).await.unwrap().state, JobState::Succeeded);
+    assert!(other.settle_claim(&first[0].claim, done()).await.is_err());
+    assert_eq!(bus.settle_claim(&second[0].claim, done()).await.unwrap().state, JobState::Succeeded);
     let next = other.claim_jobs(keys(), 5, LONG, LONG, "w1").await.unwrap();
     assert_eq!(next[0].job.payload.as_str(), "2");
     let told = bus.steer_job(next[0].job.id, Steer::Cancel).await.unwrap();
-    assert!(told.cancel_asked && other.renew_claim(next[0].claim, LONG).await.unwrap().cancel);
+    assert!(told.cancel_asked && other.renew_claim(&next[0].claim, LONG).await.unwrap().cancel);
     running.shutdown(LONG).await.unwrap();
 }
 
@@ -188,7 +188,7 @@ async fn what_other_processes_bring_back_or_free_is_heard_of() {
     let first = sent(&other, Emit::to("waits").object("o")).await;
     let claimed = other.claim_jobs(vec![GroupName::stored("waits")], 1, LONG, LONG, "w").await.unwrap().remove(0);
     let again = JobOutcome::Failed { error: "no".into(), retry: true, after: Some(Duration::from_secs(3_600)) };
-    other.settle_claim(claimed.claim, again).await.unwrap();
+    other.settle_claim(&claimed.claim, again).await.unwrap();
     let waiting = bus.claim_jobs(vec![GroupName::stored("waits")], 1, LONG, SOON, "here");
     let behind = sent(&other, Emit::to("waits").object("o")).await;
     let cancel = async {

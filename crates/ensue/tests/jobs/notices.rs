@@ -97,7 +97,7 @@ async fn a_job_that_was_told_to_stop_is_not_told_to_have_died() {
     let claimed = bus.claim_jobs(keys, 1, LONG, Duration::ZERO, "w").await.unwrap().remove(0);
     bus.steer_job(id, Steer::Cancel).await.unwrap();
     let outcome = JobOutcome::Failed { error: "stopped".into(), retry: false, after: None };
-    assert_eq!(bus.settle_claim(claimed.claim, outcome).await.unwrap().state, JobState::Cancelled);
+    assert_eq!(bus.settle_claim(&claimed.claim, outcome).await.unwrap().state, JobState::Cancelled);
     assert_eq!(told(&bus).await, texts(&[]));
     running.shutdown(LONG).await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn deaths_at_workers_elsewhere_are_told_of() {
     let keys = vec![GroupName::stored("h")];
     let claimed = bus.claim_jobs(keys, 2, Duration::from_millis(100), Duration::ZERO, "w").await.unwrap();
     let outcome = JobOutcome::Failed { error: "no".into(), retry: true, after: None };
-    assert_eq!(bus.settle_claim(claimed[0].claim, outcome).await.unwrap().state, JobState::Dead);
+    assert_eq!(bus.settle_claim(&claimed[0].claim, outcome).await.unwrap().state, JobState::Dead);
     until_state(&bus, ids[1], JobState::Dead).await;
     assert_eq!(told(&bus).await, texts(&ids));
     running.shutdown(LONG).await.unwrap();

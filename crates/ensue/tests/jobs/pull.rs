@@ -34,14 +34,15 @@ async fn the_deliveries_of_a_pull_handler_are_claimed_in_order_for_each_object()
     assert_eq!((cause.seq, cause.topic.as_str()), (1, "order.paid"));
 
     let failed = JobOutcome::Failed { error: "no".into(), retry: true, after: None };
-    let job = bus.settle_claim(claimed[0].claim, failed.clone()).await.unwrap();
+    let job = bus.settle_claim(&claimed[0].claim, failed.clone()).await.unwrap();
     assert_eq!(job.state, JobState::Retrying);
     // Settling twice changes nothing.
-    assert!(bus.settle_claim(claimed[0].claim, failed).await.unwrap_err().to_string().contains("lease lost"));
+    let snoozed = JobOutcome::Snoozed(LEASE);
+    assert!(bus.settle_claim(&claimed[0].claim, snoozed).await.unwrap_err().to_string().contains("lease lost"));
     let again = bus.claim_jobs(key("order.remote"), 10, LEASE, LONG, "w2").await.unwrap();
     assert_eq!((again[0].job.payload.as_str(), again[0].job.attempts), ("1", 2));
     let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("order.shipped")] };
-    assert_eq!(bus.settle_claim(again[0].claim, done).await.unwrap().state, JobState::Succeeded);
+    assert_eq!(bus.settle_claim(&again[0].claim, done).await.unwrap().state, JobState::Succeeded);
     let next = bus.claim_jobs(key("order.remote"), 10, LEASE, LONG, "w2").await.unwrap();
     assert_eq!(next[0].job.payload.as_str(), "2");
     running.shutdown(LONG).await.unwrap();
@@ -57,11 +58,11 @@ async fn a_claim_that_is_not_renewed_goes_to_another_and_is_lost() {
     let second = bus.claim_jobs(key("h"), 1, LEASE, LONG, "w2").await.unwrap().remove(0);
     assert_eq!((second.job.id, second.job.attempts), (id, 2));
     let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")] };
-    assert!(bus.settle_claim(first.claim, done()).await.is_err());
-    assert!(bus.renew_claim(first.claim, LEASE).await.is_err());
-    assert!(bus.say_under_claim(first.claim, Vec::new()).await.is_err());
+    assert!(bus.settle_claim(&first.claim, done()).await.is_err());
+    assert!(bus.renew_claim(&first.claim, LEASE).await.is_err());
+    assert!(bus.say_under_claim(&first.claim, Vec::new()).await.is_err());
     assert_eq!(bus.store().bounds().await.unwrap().last, 0);
-    let job = bus.settle_claim(second.claim, done()).await.unwrap();
+    let job = bus.settle_claim(&second.claim, done()).await.unwrap();
     assert_eq!((job.state, job.worker.as_deref()), (JobState::Succeeded, Some("w2")));
     running.shutdown(LONG).await.unwrap();
 }

@@ -362,7 +362,7 @@ async fn jobs_that_fail_together_come_back_apart() {
     bus.emit_all((0..100).map(|n| Emit::to("elsewhere").payload(&n)).collect()).await.unwrap();
     for claimed in bus.claim_jobs(elsewhere, 100, LONG, LONG, "w").await.unwrap() {
         let failed = JobOutcome::Failed { error: "down".into(), retry: true, after: None };
-        bus.settle_claim(claimed.claim, failed).await.unwrap();
+        bus.settle_claim(&claimed.claim, failed).await.unwrap();
     }
     let query = |handler: &str| JobQuery { handler: Some(GroupName::stored(handler)), ..JobQuery::default() };
     let failed_once = async |handler: &str, count: usize| {

@@ -1,6 +1,6 @@
 //! Which way does the value come from?
 
-use super::{Kind, Typed, check, coerce, common, known, meeting, named, operator};
+use super::{Kind, Scope, Typed, check, coerce, common, known, meeting, named, operator};
 use crate::condition::expr::{Against, Expr};
 use crate::condition::source::refused_part;
 use crate::condition::types::{Scalar, Type};
@@ -9,11 +9,16 @@ use crate::error::Invalid;
 use sqlparser::ast;
 
 /// `IS [NOT] NULL`
-pub(super) fn is_null(tree: &ast::Expr, operand: &ast::Expr, negated: bool, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn is_null(
+    tree: &ast::Expr,
+    operand: &ast::Expr,
+    negated: bool,
+    scope: Scope<'_>,
+) -> Result<Typed, Invalid> {
     operator::no_chain(tree, operand)?;
-    let typed = check(operand, depth)?;
+    let typed = check(operand, scope)?;
     let reads = typed.reads;
-    Ok(known(Expr::IsNull { operand: Box::new(typed.expr), negated }, Scalar::Bool, reads))
+    Ok(known(scope, Expr::IsNull { operand: Box::new(typed.expr), negated }, Scalar::Bool, reads))
 }
 
 /// `IS [NOT] TRUE`, `FALSE`, `UNKNOWN`
@@ -22,12 +27,12 @@ pub(super) fn is_truth(
     operand: &ast::Expr,
     truth: Option<bool>,
     negated: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     operator::no_chain(tree, operand)?;
-    let typed = coerce(check(operand, depth)?, Scalar::Bool.into(), operand, "IS")?;
+    let typed = coerce(scope, check(operand, scope)?, Scalar::Bool.into(), operand, "IS")?;
     let reads = typed.reads;
-    Ok(known(Expr::IsTruth { operand: Box::new(typed.expr), truth, negated }, Scalar::Bool, reads))
+    Ok(known(scope, Expr::IsTruth { operand: Box::new(typed.expr), truth, negated }, Scalar::Bool, reads))
 }
 
 /// The type in which all results meet.
@@ -44,52 +49,52 @@ pub(super) fn case(
     operand: Option<&ast::Expr>,
     arms: &[ast::CaseWhen],
     otherwise: Option<&ast::Expr>,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     let mut results = Vec::with_capacity(arms.len() + 1);
     for arm in arms {
-        results.push((check(&arm.result, depth)?, &arm.result));
+        results.push((check(&arm.result, scope)?, &arm.result));
     }
     let null = Typed { expr: Expr::Constant(Value::Null), kind: Kind::Literal, reads: false };
     match otherwise {
-        Some(otherwise) => results.push((check(otherwise, depth)?, otherwise)),
+        Some(otherwise) => results.push((check(otherwise, scope)?, otherwise)),
         None => results.push((null, tree)),
     }
     let kind = result_type(tree, results.iter().map(|(result, _)| result))?;
     let mut reads = results.iter().any(|(result, _)| result.reads);
     let mut exprs = Vec::with_capacity(results.len());
     for (result, part) in results {
-        exprs.push(coerce(result, kind, part, "CASE")?.expr);
+        exprs.push(coerce(scope, result, kind, part, "CASE")?.expr);
     }
     let otherwise = Box::new(exprs.pop().unwrap_or(Expr::Constant(Value::Null)));
     let Some(operand_tree) = operand else {
         let mut checked = Vec::with_capacity(arms.len());
         for (arm, then) in arms.iter().zip(exprs) {
-            let when = coerce(check(&arm.condition, depth)?, Scalar::Bool.into(), &arm.condition, "WHEN")?;
+            let when = coerce(scope, check(&arm.condition, scope)?, Scalar::Bool.into(), &arm.condition, "WHEN")?;
             reads |= when.reads;
             checked.push((when.expr, then));
         }
-        return Ok(known(simplest(checked, *otherwise), kind, reads));
+        return Ok(known(scope, simplest(checked, *otherwise), kind, reads));
     };
-    let operand = check(operand_tree, depth)?;
+    let operand = check(operand_tree, scope)?;
     let operand = match operand.kind {
-        Kind::Literal => coerce(operand, Scalar::Text.into(), operand_tree, "CASE")?,
+        Kind::Literal => coerce(scope, operand, Scalar::Text.into(), operand_tree, "CASE")?,
         Kind::Known(_) => operand,
     };
     reads |= operand.reads;
     let mut checked = Vec::with_capacity(arms.len());
     for (arm, then) in arms.iter().zip(exprs) {
-        let when = check(&arm.condition, depth)?;
+        let when = check(&arm.condition, scope)?;
         reads |= when.reads;
         let Some(at) = meeting(operand.kind, when.kind).and_then(Type::scalar) else {
             let reason = format!("{} cannot be compared with {}", named(operand.kind), named(when.kind));
             return Err(refused_part(&arm.condition, reason));
         };
-        let expr = coerce(when, at.into(), &arm.condition, "WHEN")?.expr;
+        let expr = coerce(scope, when, at.into(), &arm.condition, "WHEN")?.expr;
         let widen = (operand.kind != Kind::Known(at.into())).then_some(at);
         checked.push((Against { widen, expr }, then));
     }
-    Ok(known(Expr::CaseOf { operand: Box::new(operand.expr), arms: checked, otherwise }, kind, reads))
+    Ok(known(scope, Expr::CaseOf { operand: Box::new(operand.expr), arms: checked, otherwise }, kind, reads))
 }
 
 /// The CASE without the arms that are never taken, and without those after one that always is.
@@ -109,19 +114,19 @@ fn simplest(arms: Vec<(Expr, Expr)>, mut otherwise: Expr) -> Expr {
 }
 
 /// `COALESCE(a, b)`
-pub(super) fn coalesce(tree: &ast::Expr, arguments: &[&ast::Expr], depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn coalesce(tree: &ast::Expr, arguments: &[&ast::Expr], scope: Scope<'_>) -> Result<Typed, Invalid> {
     if arguments.is_empty() {
         return Err(refused_part(tree, "COALESCE wants at least one value"));
     }
     let mut operands = Vec::with_capacity(arguments.len());
     for argument in arguments {
-        operands.push((check(argument, depth)?, *argument));
+        operands.push((check(argument, scope)?, *argument));
     }
     let kind = result_type(tree, operands.iter().map(|(operand, _)| operand))?;
     let reads = operands.iter().any(|(operand, _)| operand.reads);
     let mut exprs = Vec::with_capacity(operands.len());
     for (operand, part) in operands {
-        exprs.push(coerce(operand, kind, part, "COALESCE")?.expr);
+        exprs.push(coerce(scope, operand, kind, part, "COALESCE")?.expr);
     }
     exprs.retain(|expr| !matches!(expr, Expr::Constant(Value::Null)));
     if let Some(first) = exprs.iter().position(|expr| matches!(expr, Expr::Constant(_))) {
@@ -132,5 +137,5 @@ pub(super) fn coalesce(tree: &ast::Expr, arguments: &[&ast::Expr], depth: usize)
         1 => exprs.remove(0),
         _ => Expr::Coalesce(exprs),
     };
-    Ok(known(expr, kind, reads))
+    Ok(known(scope, expr, kind, reads))
 }

@@ -1,6 +1,6 @@
 //! Which function is this, and do its arguments fit?
 
-use super::{Kind, Typed, branch, check, coerce, known, leaf};
+use super::{Kind, Scope, Typed, branch, check, coerce, known, leaf};
 use crate::condition::expr::{Expr, Function};
 use crate::condition::source::refused_part;
 use crate::condition::types::{Scalar, Type};
@@ -8,14 +8,14 @@ use crate::error::Invalid;
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 
 /// `name(argument, …)`
-pub(super) fn call(tree: &ast::Expr, function: &ast::Function, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn call(tree: &ast::Expr, function: &ast::Function, scope: Scope<'_>) -> Result<Typed, Invalid> {
     let arguments = arguments(tree, function)?;
     let name = match function.name.0.as_slice() {
         [ObjectNamePart::Identifier(name)] => leaf::folded(name),
         _ => String::new(),
     };
     if name == "coalesce" {
-        return branch::coalesce(tree, &arguments, depth);
+        return branch::coalesce(tree, &arguments, scope);
     }
     let Some(function) = Function::ALL.into_iter().find(|function| function.name() == name) else {
         let all = Function::ALL.map(Function::name).join(", ");
@@ -23,7 +23,7 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, depth: usize) -> 
     };
     let mut typed = Vec::with_capacity(arguments.len());
     for argument in &arguments {
-        typed.push(check(argument, depth)?);
+        typed.push(check(argument, scope)?);
     }
     let count = typed.len();
     let fits = match function {
@@ -36,12 +36,12 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, depth: usize) -> 
         return Err(refused_part(tree, format!("{name} takes another number of arguments than {count}")));
     }
     let (kind, exprs, reads) = match function {
-        Function::Lower | Function::Upper => all_of(Scalar::Text, typed, &arguments, &name, Scalar::Text)?,
-        Function::Length | Function::Hashtext => all_of(Scalar::Text, typed, &arguments, &name, Scalar::Int4)?,
-        Function::StartsWith => all_of(Scalar::Text, typed, &arguments, &name, Scalar::Bool)?,
-        Function::TypeOf => all_of(Scalar::Jsonb, typed, &arguments, &name, Scalar::Text)?,
-        Function::ArrayLength => all_of(Scalar::Jsonb, typed, &arguments, &name, Scalar::Int4)?,
-        Function::Abs => abs(tree, typed, &arguments)?,
+        Function::Lower | Function::Upper => all_of(scope, Scalar::Text, typed, &arguments, &name, Scalar::Text)?,
+        Function::Length | Function::Hashtext => all_of(scope, Scalar::Text, typed, &arguments, &name, Scalar::Int4)?,
+        Function::StartsWith => all_of(scope, Scalar::Text, typed, &arguments, &name, Scalar::Bool)?,
+        Function::TypeOf => all_of(scope, Scalar::Jsonb, typed, &arguments, &name, Scalar::Text)?,
+        Function::ArrayLength => all_of(scope, Scalar::Jsonb, typed, &arguments, &name, Scalar::Int4)?,
+        Function::Abs => abs(scope, tree, typed, &arguments)?,
         Function::BuildObject => build_object(typed, &arguments)?,
         Function::ToJsonb => {
             if typed.iter().any(|argument| argument.kind == Kind::Literal) {
@@ -53,9 +53,9 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, depth: usize) -> 
     };
     let call = Expr::Call { function, arguments: exprs };
     if function != Function::BuildObject && has_null(&call) {
-        return Ok(known(Expr::Constant(crate::condition::value::Value::Null), kind, false));
+        return Ok(known(scope, Expr::Constant(crate::condition::value::Value::Null), kind, false));
     }
-    Ok(known(call, kind, reads))
+    Ok(known(scope, call, kind, reads))
 }
 
 /// Is one of its arguments the constant NULL?
@@ -95,6 +95,7 @@ fn arguments<'t>(tree: &ast::Expr, function: &'t ast::Function) -> Result<Vec<&'
 type Checked = (Scalar, Vec<Expr>, bool);
 
 fn all_of(
+    scope: Scope<'_>,
     wanted: Scalar,
     typed: Vec<Typed>,
     parts: &[&ast::Expr],
@@ -105,18 +106,18 @@ fn all_of(
     let mut reads = false;
     for (argument, part) in typed.into_iter().zip(parts) {
         reads |= argument.reads;
-        exprs.push(coerce(argument, wanted.into(), part, name)?.expr);
+        exprs.push(coerce(scope, argument, wanted.into(), part, name)?.expr);
     }
     Ok((result, exprs, reads))
 }
 
-fn abs(tree: &ast::Expr, typed: Vec<Typed>, parts: &[&ast::Expr]) -> Result<Checked, Invalid> {
+fn abs(scope: Scope<'_>, tree: &ast::Expr, typed: Vec<Typed>, parts: &[&ast::Expr]) -> Result<Checked, Invalid> {
     let kind = match typed.first().map(|argument| argument.kind) {
         Some(Kind::Known(Type::Scalar(kind))) if kind.width().is_some() => kind,
         Some(Kind::Literal) => Scalar::Float8,
         Some(Kind::Known(_)) | None => return Err(refused_part(tree, "abs wants a number")),
     };
-    all_of(kind, typed, parts, "abs", kind)
+    all_of(scope, kind, typed, parts, "abs", kind)
 }
 
 fn build_object(typed: Vec<Typed>, parts: &[&ast::Expr]) -> Result<Checked, Invalid> {

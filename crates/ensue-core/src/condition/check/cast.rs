@@ -1,6 +1,6 @@
 //! Which cast is this, and is there one?
 
-use super::{Kind, Typed, check, known, literal_as};
+use super::{Kind, Scope, Typed, check, known, literal_as};
 use crate::condition::expr::Expr;
 use crate::condition::numeric::DIGITS_MAX;
 use crate::condition::source::refused_part;
@@ -85,7 +85,7 @@ pub(super) fn cast(
     operand: &ast::Expr,
     data_type: &DataType,
     format: &Option<CastFormat>,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     match kind {
         CastKind::Cast | CastKind::DoubleColon if format.is_none() => {}
@@ -101,43 +101,43 @@ pub(super) fn cast(
         let mut elements = Vec::with_capacity(array.elem.len());
         let mut reads = false;
         for element in &array.elem {
-            let typed = to_type(tree, element, check(element, depth)?, of.into())?;
+            let typed = to_type(scope, tree, element, check(element, scope)?, of.into())?;
             reads |= typed.reads;
             elements.push(typed.expr);
         }
-        return Ok(known(Expr::Array(elements), target.kind, reads));
+        return Ok(known(scope, Expr::Array(elements), target.kind, reads));
     }
-    let typed = to_type(tree, operand, check(operand, depth)?, target.kind)?;
-    Ok(fitted(typed, &target))
+    let typed = to_type(scope, tree, operand, check(operand, scope)?, target.kind)?;
+    Ok(fitted(scope, typed, &target))
 }
 
 /// `timestamptz '2026-01-31'`
-pub(super) fn typed_string(tree: &ast::Expr, typed: &ast::TypedString) -> Result<Typed, Invalid> {
+pub(super) fn typed_string(scope: Scope<'_>, tree: &ast::Expr, typed: &ast::TypedString) -> Result<Typed, Invalid> {
     let target = target(&typed.data_type)?;
     if typed.uses_odbc_syntax {
         return Err(refused_part(tree, "write value::type"));
     }
-    let typed = super::leaf::literal(&typed.value.value)?;
-    Ok(fitted(to_type(tree, tree, typed, target.kind)?, &target))
+    let typed = super::leaf::literal(scope, &typed.value.value)?;
+    Ok(fitted(scope, to_type(scope, tree, tree, typed, target.kind)?, &target))
 }
 
-fn fitted(typed: Typed, target: &Target) -> Typed {
+fn fitted(scope: Scope<'_>, typed: Typed, target: &Target) -> Typed {
     match target.fit {
         None => typed,
         Some((precision, scale)) => {
             let reads = typed.reads;
-            known(Expr::Fit { operand: Box::new(typed.expr), precision, scale }, target.kind, reads)
+            known(scope, Expr::Fit { operand: Box::new(typed.expr), precision, scale }, target.kind, reads)
         }
     }
 }
 
-fn to_type(tree: &ast::Expr, part: &ast::Expr, typed: Typed, to: Type) -> Result<Typed, Invalid> {
+fn to_type(scope: Scope<'_>, tree: &ast::Expr, part: &ast::Expr, typed: Typed, to: Type) -> Result<Typed, Invalid> {
     match typed.kind {
-        Kind::Literal => literal_as(typed, to, part),
+        Kind::Literal => literal_as(scope, typed, to, part),
         Kind::Known(from) if from == to => Ok(typed),
         Kind::Known(from) if exists(from, to) => {
             let reads = typed.reads;
-            Ok(known(Expr::Cast { operand: Box::new(typed.expr), from, to }, to, reads))
+            Ok(known(scope, Expr::Cast { operand: Box::new(typed.expr), from, to }, to, reads))
         }
         Kind::Known(from) => Err(refused_part(tree, format!("{from} cannot be cast to {to}"))),
     }

@@ -1,8 +1,8 @@
 //! Which column or constant is this?
 
-use super::{Kind, Typed};
+use super::{Kind, Scope, Typed, too_costly};
 use crate::condition::expr::{Column, Expr};
-use crate::condition::numeric::Numeric;
+use crate::condition::numeric::{Numeric, digits_of_text};
 use crate::condition::source::refused_part;
 use crate::condition::types::Scalar;
 use crate::condition::value::Value;
@@ -42,9 +42,9 @@ pub(super) fn column(tree: &ast::Expr) -> Result<Typed, Invalid> {
 }
 
 /// A number, a quoted text, a boolean or NULL.
-pub(super) fn literal(value: &ast::Value) -> Result<Typed, Invalid> {
+pub(super) fn literal(scope: Scope<'_>, value: &ast::Value) -> Result<Typed, Invalid> {
     let text = match value {
-        ast::Value::Number(digits, false) => return number(digits, value),
+        ast::Value::Number(digits, false) => return number(scope, digits, value),
         ast::Value::Boolean(value) => return Ok(constant(Value::Bool(*value), Scalar::Bool)),
         ast::Value::Null => {
             return Ok(Typed { expr: Expr::Constant(Value::Null), kind: Kind::Literal, reads: false });
@@ -62,7 +62,7 @@ fn constant(value: Value<'static>, kind: Scalar) -> Typed {
 }
 
 /// The narrowest type that a number fits: integer, bigint, numeric.
-pub(super) fn number(digits: &str, part: impl std::fmt::Display) -> Result<Typed, Invalid> {
+pub(super) fn number(scope: Scope<'_>, digits: &str, part: impl std::fmt::Display) -> Result<Typed, Invalid> {
     if !digits.contains(['.', 'e', 'E'])
         && let Ok(number) = digits.parse::<i64>()
     {
@@ -70,6 +70,9 @@ pub(super) fn number(digits: &str, part: impl std::fmt::Display) -> Result<Typed
             Ok(number) => constant(Value::Int4(number), Scalar::Int4),
             Err(_) => constant(Value::Int8(number), Scalar::Int8),
         });
+    }
+    if scope.meter.digits(digits_of_text(digits)).is_err() {
+        return Err(too_costly(part));
     }
     match Numeric::parse(digits) {
         Ok(number) => Ok(constant(Value::Numeric(number), Scalar::Numeric)),

@@ -1,6 +1,6 @@
 //! Is a value in a list, a range or an array?
 
-use super::{Kind, Typed, check, coerce, common, comparable, known, meeting, named, operator, sign};
+use super::{Kind, Scope, Typed, check, coerce, common, comparable, known, meeting, named, operator, sign};
 use crate::condition::expr::{Against, Comparison, Expr};
 use crate::condition::source::refused_part;
 use crate::condition::types::{Scalar, Type};
@@ -9,6 +9,7 @@ use sqlparser::ast::{self, BinaryOperator};
 
 /// What an operand with a type is compared with, at the type in which both meet or at a wider one.
 fn against(
+    scope: Scope<'_>,
     tree: &ast::Expr,
     op: Comparison,
     operand: &Typed,
@@ -20,13 +21,14 @@ fn against(
         let reason = format!("{} cannot be compared with {}; cast one side", named(operand.kind), named(other.0.kind));
         return Err(refused_part(tree, reason));
     };
-    let expr = coerce(other.0, at.into(), other.1, sign(op))?.expr;
+    let expr = coerce(scope, other.0, at.into(), other.1, sign(op))?.expr;
     let widen = (operand.kind != Kind::Known(at.into())).then_some(at);
     Ok(Against { widen, expr })
 }
 
 /// One comparison, for an operand that is a literal and takes another type each time.
 fn compare_literal(
+    scope: Scope<'_>,
     tree: &ast::Expr,
     op: Comparison,
     operand: (&Typed, &ast::Expr),
@@ -35,13 +37,13 @@ fn compare_literal(
 ) -> Result<Typed, Invalid> {
     let mut sides = ((operand.0.clone(), operand.1), other);
     if let Some(at) = at {
-        sides.0.0 = coerce(sides.0.0, at, operand.1, sign(op))?;
-        sides.1.0 = coerce(sides.1.0, at, sides.1.1, sign(op))?;
+        sides.0.0 = coerce(scope, sides.0.0, at, operand.1, sign(op))?;
+        sides.1.0 = coerce(scope, sides.1.0, at, sides.1.1, sign(op))?;
     }
-    let (left, right) = comparable(tree, op, sides.0, sides.1)?;
+    let (left, right) = comparable(scope, tree, op, sides.0, sides.1)?;
     let reads = left.reads || right.reads;
     let expr = Expr::Compare { op, left: Box::new(left.expr), right: Box::new(right.expr) };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 fn negated_if(negated: bool, expr: Expr) -> Expr {
@@ -55,26 +57,26 @@ pub(super) fn between(
     low_tree: &ast::Expr,
     high_tree: &ast::Expr,
     negated: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     operator::no_chain(tree, operand_tree)?;
     if matches!(low_tree, ast::Expr::UnaryOp { op: ast::UnaryOperator::Not, .. }) {
         return Err(refused_part(tree, "put parentheses around NOT after BETWEEN"));
     }
-    let operand = check(operand_tree, depth)?;
-    let (low, high) = (check(low_tree, depth)?, check(high_tree, depth)?);
+    let operand = check(operand_tree, scope)?;
+    let (low, high) = (check(low_tree, scope)?, check(high_tree, scope)?);
     let reads = operand.reads || low.reads || high.reads;
     if operand.kind == Kind::Literal {
         let operand = (&operand, operand_tree);
-        let low = compare_literal(tree, Comparison::GreaterOrEqual, operand, (low, low_tree), None)?;
-        let high = compare_literal(tree, Comparison::LessOrEqual, operand, (high, high_tree), None)?;
+        let low = compare_literal(scope, tree, Comparison::GreaterOrEqual, operand, (low, low_tree), None)?;
+        let high = compare_literal(scope, tree, Comparison::LessOrEqual, operand, (high, high_tree), None)?;
         let expr = negated_if(negated, Expr::And(vec![low.expr, high.expr]));
-        return Ok(known(expr, Scalar::Bool, reads));
+        return Ok(known(scope, expr, Scalar::Bool, reads));
     }
-    let low = against(tree, Comparison::GreaterOrEqual, &operand, (low, low_tree), None)?;
-    let high = against(tree, Comparison::LessOrEqual, &operand, (high, high_tree), None)?;
+    let low = against(scope, tree, Comparison::GreaterOrEqual, &operand, (low, low_tree), None)?;
+    let high = against(scope, tree, Comparison::LessOrEqual, &operand, (high, high_tree), None)?;
     let expr = Expr::Between { operand: Box::new(operand.expr), low: Box::new(low), high: Box::new(high), negated };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// `x [NOT] IN (a, b, c)`
@@ -83,16 +85,16 @@ pub(super) fn in_list(
     operand_tree: &ast::Expr,
     list: &[ast::Expr],
     negated: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     if list.is_empty() {
         return Err(refused_part(tree, "the list is empty; give it at least one value"));
     }
     operator::no_chain(tree, operand_tree)?;
-    let operand = check(operand_tree, depth)?;
+    let operand = check(operand_tree, scope)?;
     let mut items = Vec::with_capacity(list.len());
     for item in list {
-        items.push((check(item, depth)?, item));
+        items.push((check(item, scope)?, item));
     }
     let reads = operand.reads || items.iter().any(|(item, _)| item.reads);
     // Items that read no column are compared as one array, so all of them meet in one type.
@@ -103,18 +105,18 @@ pub(super) fn in_list(
         let mut any = Vec::with_capacity(items.len());
         for item in items {
             let at = place(&item.0);
-            any.push(compare_literal(tree, Comparison::Equal, (&operand, operand_tree), item, at)?.expr);
+            any.push(compare_literal(scope, tree, Comparison::Equal, (&operand, operand_tree), item, at)?.expr);
         }
         negated_if(negated, Expr::Or(any))
     } else {
         let mut any = Vec::with_capacity(items.len());
         for item in items {
             let at = place(&item.0);
-            any.push(against(tree, Comparison::Equal, &operand, item, at)?);
+            any.push(against(scope, tree, Comparison::Equal, &operand, item, at)?);
         }
         Expr::In { operand: Box::new(operand.expr), list: any, negated }
     };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// `x = ANY (array)` and its like.
@@ -124,13 +126,13 @@ pub(super) fn quantified(
     op: &BinaryOperator,
     right: &ast::Expr,
     all: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     let Some(op) = operator::comparison(op) else {
         return Err(refused_part(tree, "only = <> < <= > >= go with ANY and ALL"));
     };
     operator::no_comparison(tree, left)?;
-    let (operand, array) = (check(left, depth)?, check(right, depth)?);
+    let (operand, array) = (check(left, scope)?, check(right, scope)?);
     let element = match array.kind {
         Kind::Literal => Kind::Literal,
         Kind::Known(Type::Array(of)) => Kind::Known(of.into()),
@@ -144,20 +146,20 @@ pub(super) fn quantified(
         return Err(refused_part(tree, reason));
     };
     let array = match element {
-        Kind::Literal => coerce(array, Type::Array(at), right, "ANY")?,
+        Kind::Literal => coerce(scope, array, Type::Array(at), right, "ANY")?,
         Kind::Known(_) => array,
     };
     let operand = match operand.kind {
-        Kind::Literal => coerce(operand, at.into(), left, sign(op))?,
+        Kind::Literal => coerce(scope, operand, at.into(), left, sign(op))?,
         Kind::Known(_) => operand,
     };
     let reads = operand.reads || array.reads;
     let expr = Expr::Quantified { op, all, operand: Box::new(operand.expr), at, array: Box::new(array.expr) };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// `ARRAY[a, b]`
-pub(super) fn array(tree: &ast::Expr, array: &ast::Array, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn array(tree: &ast::Expr, array: &ast::Array, scope: Scope<'_>) -> Result<Typed, Invalid> {
     if !array.named {
         return Err(refused_part(tree, "write ARRAY[…]"));
     }
@@ -166,7 +168,7 @@ pub(super) fn array(tree: &ast::Expr, array: &ast::Array, depth: usize) -> Resul
     }
     let mut elements = Vec::with_capacity(array.elem.len());
     for element in &array.elem {
-        elements.push((check(element, depth)?, element));
+        elements.push((check(element, scope)?, element));
     }
     let Some(of) = common(elements.iter().map(|(element, _)| element.kind)).and_then(Type::scalar) else {
         return Err(refused_part(tree, "the elements of an array must be of one type, and no arrays themselves"));
@@ -174,7 +176,7 @@ pub(super) fn array(tree: &ast::Expr, array: &ast::Array, depth: usize) -> Resul
     let reads = elements.iter().any(|(element, _)| element.reads);
     let mut exprs = Vec::with_capacity(elements.len());
     for (element, part) in elements {
-        exprs.push(coerce(element, of.into(), part, "the array")?.expr);
+        exprs.push(coerce(scope, element, of.into(), part, "the array")?.expr);
     }
-    Ok(known(Expr::Array(exprs), Type::Array(of), reads))
+    Ok(known(scope, Expr::Array(exprs), Type::Array(of), reads))
 }

@@ -12,14 +12,17 @@ mod operator;
 
 use super::eval::{Evaluator, from_text};
 use super::expr::{Comparison, Expr};
-use super::meter::Meter;
+use super::failure::Failure;
+use super::meter::{Meter, STEPS_MAX};
 use super::row::Row;
-use super::source::{DEPTH_MAX, refused_part, too_deep};
+use super::source::{DEPTH_MAX, SOURCE_BYTES_MAX, refused_part, too_deep};
 use super::types::{Scalar, Type};
 use super::value::Value;
 use crate::error::Invalid;
 use sqlparser::ast;
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt::Display;
 
 /// A checked part with what is known about it.
 #[derive(Debug, Clone)]
@@ -38,53 +41,79 @@ enum Kind {
     Known(Type),
 }
 
+/// The most bytes of constants that are evaluated when a condition is checked. Beyond that they are evaluated for each event.
+const FOLDED_BYTES_MAX: usize = 4 * SOURCE_BYTES_MAX;
+
+/// Position of a part, and the budget that all constants of the condition are evaluated with.
+#[derive(Clone, Copy)]
+struct Scope<'m> {
+    depth: usize,
+    meter: &'m Meter,
+    folded_bytes: &'m Cell<usize>,
+}
+
 /// Checks a whole condition: a boolean.
 pub(super) fn condition(tree: &ast::Expr) -> Result<Expr, Invalid> {
-    let typed = check(tree, 0)?;
-    Ok(coerce(typed, Scalar::Bool.into(), tree, "a condition")?.expr)
+    let (meter, folded_bytes) = (Meter::new(), Cell::new(0));
+    let scope = Scope { depth: 0, meter: &meter, folded_bytes: &folded_bytes };
+    let typed = check(tree, scope)?;
+    Ok(coerce(scope, typed, Scalar::Bool.into(), tree, "a condition")?.expr)
 }
 
 /// Checks an expression of any type: what tests compare with Postgres.
 pub(super) fn expression(tree: &ast::Expr) -> Result<Expr, Invalid> {
-    check(tree, 0).map(|typed| typed.expr)
+    let (meter, folded_bytes) = (Meter::new(), Cell::new(0));
+    check(tree, Scope { depth: 0, meter: &meter, folded_bytes: &folded_bytes }).map(|typed| typed.expr)
 }
 
-/// Checks one part and everything below it.
-fn check(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
-    if depth > DEPTH_MAX {
+/// A refusal of a part whose constants cost more than one evaluation may.
+fn too_costly(part: impl Display) -> Invalid {
+    refused_part(
+        part,
+        format!("its constants cost more than {STEPS_MAX} steps to evaluate; write their result instead"),
+    )
+}
+
+/// Checks one part and everything below it. Stops at the part with which the budget for constants ends.
+fn check(tree: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
+    if scope.depth > DEPTH_MAX {
         return Err(too_deep());
     }
-    let depth = depth + 1;
+    let typed = check_part(tree, Scope { depth: scope.depth + 1, ..scope })?;
+    if scope.meter.is_exhausted() { Err(too_costly(tree)) } else { Ok(typed) }
+}
+
+fn check_part(tree: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
     match tree {
-        ast::Expr::Nested(inner) => check(inner, depth),
+        ast::Expr::Nested(inner) => check(inner, scope),
         ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_) => leaf::column(tree),
-        ast::Expr::Value(value) => leaf::literal(&value.value),
-        ast::Expr::UnaryOp { op, expr } => operator::unary(tree, *op, expr, depth),
-        ast::Expr::BinaryOp { left, op, right } => operator::binary(tree, left, op, right, depth),
-        ast::Expr::IsNull(operand) => branch::is_null(tree, operand, false, depth),
-        ast::Expr::IsNotNull(operand) => branch::is_null(tree, operand, true, depth),
-        ast::Expr::IsTrue(operand) => branch::is_truth(tree, operand, Some(true), false, depth),
-        ast::Expr::IsNotTrue(operand) => branch::is_truth(tree, operand, Some(true), true, depth),
-        ast::Expr::IsFalse(operand) => branch::is_truth(tree, operand, Some(false), false, depth),
-        ast::Expr::IsNotFalse(operand) => branch::is_truth(tree, operand, Some(false), true, depth),
-        ast::Expr::IsUnknown(operand) => branch::is_truth(tree, operand, None, false, depth),
-        ast::Expr::IsNotUnknown(operand) => branch::is_truth(tree, operand, None, true, depth),
-        ast::Expr::IsDistinctFrom(left, right) => operator::distinct(tree, left, right, false, depth),
-        ast::Expr::IsNotDistinctFrom(left, right) => operator::distinct(tree, left, right, true, depth),
-        ast::Expr::InList { expr, list, negated } => list::in_list(tree, expr, list, *negated, depth),
-        ast::Expr::Between { expr, negated, low, high } => list::between(tree, expr, low, high, *negated, depth),
+        ast::Expr::Value(value) => leaf::literal(scope, &value.value),
+        ast::Expr::UnaryOp { op, expr } => operator::unary(tree, *op, expr, scope),
+        ast::Expr::BinaryOp { left, op, right } => operator::binary(tree, left, op, right, scope),
+        ast::Expr::IsNull(operand) => branch::is_null(tree, operand, false, scope),
+        ast::Expr::IsNotNull(operand) => branch::is_null(tree, operand, true, scope),
+        ast::Expr::IsTrue(operand) => branch::is_truth(tree, operand, Some(true), false, scope),
+        ast::Expr::IsNotTrue(operand) => branch::is_truth(tree, operand, Some(true), true, scope),
+        ast::Expr::IsFalse(operand) => branch::is_truth(tree, operand, Some(false), false, scope),
+        ast::Expr::IsNotFalse(operand) => branch::is_truth(tree, operand, Some(false), true, scope),
+        ast::Expr::IsUnknown(operand) => branch::is_truth(tree, operand, None, false, scope),
+        ast::Expr::IsNotUnknown(operand) => branch::is_truth(tree, operand, None, true, scope),
+        ast::Expr::IsDistinctFrom(left, right) => operator::distinct(tree, left, right, false, scope),
+        ast::Expr::IsNotDistinctFrom(left, right) => operator::distinct(tree, left, right, true, scope),
+        ast::Expr::InList { expr, list, negated } => list::in_list(tree, expr, list, *negated, scope),
+        ast::Expr::Between { expr, negated, low, high } => list::between(tree, expr, low, high, *negated, scope),
         ast::Expr::AnyOp { left, compare_op, right, is_some: _ } => {
-            list::quantified(tree, left, compare_op, right, false, depth)
+            list::quantified(tree, left, compare_op, right, false, scope)
         }
-        ast::Expr::AllOp { left, compare_op, right } => list::quantified(tree, left, compare_op, right, true, depth),
-        ast::Expr::Like { .. } | ast::Expr::ILike { .. } => operator::like(tree, depth),
-        ast::Expr::Cast { kind, expr, data_type, format } => cast::cast(tree, kind, expr, data_type, format, depth),
-        ast::Expr::TypedString(typed) => cast::typed_string(tree, typed),
+        ast::Expr::AllOp { left, compare_op, right } => list::quantified(tree, left, compare_op, right, true, scope),
+        ast::Expr::Like { .. } | ast::Expr::ILike { .. } => operator::like(tree, scope),
+        ast::Expr::Cast { kind, expr, data_type, format } => cast::cast(tree, kind, expr, data_type, format, scope),
+        ast::Expr::TypedString(typed) => cast::typed_string(scope, tree, typed),
         ast::Expr::Case { operand, conditions, else_result, .. } => {
-            branch::case(tree, operand.as_deref(), conditions, else_result.as_deref(), depth)
+            branch::case(tree, operand.as_deref(), conditions, else_result.as_deref(), scope)
         }
-        ast::Expr::Array(array) => list::array(tree, array, depth),
-        ast::Expr::Function(function) => call::call(tree, function, depth),
+        ast::Expr::Array(array) => list::array(tree, array, scope),
+        ast::Expr::Function(function) => call::call(tree, function, scope),
         ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
             Err(refused_part(tree, "there are no subqueries; a condition sees one event (e) and one subscription (s)"))
         }
@@ -97,8 +126,8 @@ fn check(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
 }
 
 /// A part whose value does not depend on the event is evaluated now, once. If it fails it stays as it is: perhaps nobody
-/// ever asks for it.
-fn known(expr: Expr, kind: impl Into<Type>, reads: bool) -> Typed {
+/// ever asks for it. So does one whose value takes much memory.
+fn known(scope: Scope<'_>, expr: Expr, kind: impl Into<Type>, reads: bool) -> Typed {
     let kind = Kind::Known(kind.into());
     if matches!(expr, Expr::Constant(_)) {
         return Typed { expr, kind, reads };
@@ -107,9 +136,15 @@ fn known(expr: Expr, kind: impl Into<Type>, reads: bool) -> Typed {
         return Typed { expr: Expr::Constant(Value::Null), kind, reads: false };
     }
     if !reads {
-        let folded = Evaluator::new(Row::EMPTY).value(&expr).map(Value::into_owned);
+        let evaluator = Evaluator::within(Row::EMPTY, scope.meter.left());
+        let folded = evaluator.value(&expr);
+        scope.meter.pay(&evaluator.meter);
         if let Ok(value) = folded {
-            return Typed { expr: Expr::Constant(value), kind, reads };
+            let bytes = scope.folded_bytes.get() + value.bytes();
+            if bytes <= FOLDED_BYTES_MAX {
+                scope.folded_bytes.set(bytes);
+                return Typed { expr: Expr::Constant(value.into_owned()), kind, reads };
+            }
         }
     }
     Typed { expr, kind, reads }
@@ -149,13 +184,13 @@ fn null_for_certain(expr: &Expr) -> bool {
 }
 
 /// The part as a value of the wanted type: a literal is read, a number widened, anything else is refused.
-fn coerce(typed: Typed, to: Type, part: &ast::Expr, wanted_by: &str) -> Result<Typed, Invalid> {
+fn coerce(scope: Scope<'_>, typed: Typed, to: Type, part: &ast::Expr, wanted_by: &str) -> Result<Typed, Invalid> {
     match typed.kind {
-        Kind::Literal => literal_as(typed, to, part),
+        Kind::Literal => literal_as(scope, typed, to, part),
         Kind::Known(from) if from == to => Ok(typed),
         Kind::Known(from) if from.meet(to) == Some(to) => {
             let reads = typed.reads;
-            Ok(known(Expr::Cast { operand: Box::new(typed.expr), from, to }, to, reads))
+            Ok(known(scope, Expr::Cast { operand: Box::new(typed.expr), from, to }, to, reads))
         }
         Kind::Known(from) => {
             Err(refused_part(part, format!("it is {from}, and {wanted_by} wants {to}; cast it with ::{}", short(to))))
@@ -171,11 +206,14 @@ fn short(kind: Type) -> String {
     }
 }
 
-fn literal_as(typed: Typed, to: Type, part: &ast::Expr) -> Result<Typed, Invalid> {
+fn literal_as(scope: Scope<'_>, typed: Typed, to: Type, part: &ast::Expr) -> Result<Typed, Invalid> {
     let value = match typed.expr {
-        Expr::Constant(Value::Text(text)) => from_text(Cow::Borrowed(&text), to, &Meter::new())
+        Expr::Constant(Value::Text(text)) => from_text(Cow::Borrowed(&text), to, scope.meter)
             .map(Value::into_owned)
-            .map_err(|_| refused_part(part, format!("it cannot be read as {to}")))?,
+            .map_err(|failure| match failure {
+                Failure::TooCostly(_) => too_costly(part),
+                _ => refused_part(part, format!("it cannot be read as {to}")),
+            })?,
         _ => Value::Null,
     };
     Ok(Typed { expr: Expr::Constant(value), kind: Kind::Known(to), reads: false })
@@ -209,6 +247,7 @@ fn named(kind: Kind) -> String {
 
 /// Both sides of a comparison, in types that can be compared.
 fn comparable(
+    scope: Scope<'_>,
     tree: &ast::Expr,
     op: Comparison,
     left: (Typed, &ast::Expr),
@@ -226,7 +265,7 @@ fn comparable(
     if at == Scalar::Int8 && sides.0 != Kind::Literal && sides.1 != Kind::Literal {
         return Ok((left.0, right.0));
     }
-    Ok((coerce(left.0, at.into(), left.1, sign(op))?, coerce(right.0, at.into(), right.1, sign(op))?))
+    Ok((coerce(scope, left.0, at.into(), left.1, sign(op))?, coerce(scope, right.0, at.into(), right.1, sign(op))?))
 }
 
 /// The sign of a comparison.

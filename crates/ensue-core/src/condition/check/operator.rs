@@ -1,6 +1,6 @@
 //! Which operator is this, and do its operands fit?
 
-use super::{Kind, Typed, check, coerce, common, comparable, known, leaf, meeting, named};
+use super::{Kind, Scope, Typed, check, coerce, common, comparable, known, leaf, meeting, named};
 use crate::condition::expr::{Arithmetic, Comparison, Expr};
 use crate::condition::like::Case;
 use crate::condition::source::refused_part;
@@ -10,19 +10,24 @@ use crate::error::Invalid;
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 
 /// NOT, and a sign before a number.
-pub(super) fn unary(tree: &ast::Expr, op: UnaryOperator, operand: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn unary(
+    tree: &ast::Expr,
+    op: UnaryOperator,
+    operand: &ast::Expr,
+    scope: Scope<'_>,
+) -> Result<Typed, Invalid> {
     match op {
         UnaryOperator::Not => {
-            let typed = coerce(check(operand, depth)?, Scalar::Bool.into(), operand, "NOT")?;
+            let typed = coerce(scope, check(operand, scope)?, Scalar::Bool.into(), operand, "NOT")?;
             let reads = typed.reads;
-            Ok(known(Expr::Not(Box::new(typed.expr)), Scalar::Bool, reads))
+            Ok(known(scope, Expr::Not(Box::new(typed.expr)), Scalar::Bool, reads))
         }
         UnaryOperator::Minus | UnaryOperator::Plus => {
             // A minus belongs to the number, or the smallest integer could not be written.
             if let Some(digits) = signed_digits(tree) {
-                return leaf::number(&digits, tree);
+                return leaf::number(scope, &digits, tree);
             }
-            let typed = check(operand, depth)?;
+            let typed = check(operand, scope)?;
             let Kind::Known(kind) = typed.kind else {
                 return Err(refused_part(tree, "the type of the literal is not known; cast it, as in '1'::integer"));
             };
@@ -30,7 +35,11 @@ pub(super) fn unary(tree: &ast::Expr, op: UnaryOperator, operand: &ast::Expr, de
                 return Err(refused_part(tree, format!("a sign wants a number, and this is {kind}")));
             }
             let reads = typed.reads;
-            Ok(if op == UnaryOperator::Plus { typed } else { known(Expr::Negate(Box::new(typed.expr)), kind, reads) })
+            Ok(if op == UnaryOperator::Plus {
+                typed
+            } else {
+                known(scope, Expr::Negate(Box::new(typed.expr)), kind, reads)
+            })
         }
         other => Err(refused_part(tree, format!("there is no operator {other} before a value"))),
     }
@@ -76,40 +85,40 @@ pub(super) fn binary(
     left: &ast::Expr,
     op: &BinaryOperator,
     right: &ast::Expr,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     if let Some(op) = comparison(op) {
-        return compare(tree, op, left, right, depth);
+        return compare(tree, op, left, right, scope);
     }
     match op {
-        BinaryOperator::And | BinaryOperator::Or => conjunction(tree, op, depth),
-        BinaryOperator::Plus => calculate(tree, Arithmetic::Add, left, right, depth),
-        BinaryOperator::Minus => calculate(tree, Arithmetic::Subtract, left, right, depth),
-        BinaryOperator::Multiply => calculate(tree, Arithmetic::Multiply, left, right, depth),
-        BinaryOperator::Divide => calculate(tree, Arithmetic::Divide, left, right, depth),
-        BinaryOperator::Modulo => calculate(tree, Arithmetic::Remainder, left, right, depth),
-        BinaryOperator::StringConcat => concat(tree, left, right, depth),
-        BinaryOperator::Arrow => member(tree, left, right, false, depth),
-        BinaryOperator::LongArrow => member(tree, left, right, true, depth),
-        BinaryOperator::HashArrow => path(tree, left, right, false, depth),
-        BinaryOperator::HashLongArrow => path(tree, left, right, true, depth),
-        BinaryOperator::AtArrow => contains(tree, left, right, depth),
-        BinaryOperator::ArrowAt => contains(tree, right, left, depth),
+        BinaryOperator::And | BinaryOperator::Or => conjunction(tree, op, scope),
+        BinaryOperator::Plus => calculate(tree, Arithmetic::Add, left, right, scope),
+        BinaryOperator::Minus => calculate(tree, Arithmetic::Subtract, left, right, scope),
+        BinaryOperator::Multiply => calculate(tree, Arithmetic::Multiply, left, right, scope),
+        BinaryOperator::Divide => calculate(tree, Arithmetic::Divide, left, right, scope),
+        BinaryOperator::Modulo => calculate(tree, Arithmetic::Remainder, left, right, scope),
+        BinaryOperator::StringConcat => concat(tree, left, right, scope),
+        BinaryOperator::Arrow => member(tree, left, right, false, scope),
+        BinaryOperator::LongArrow => member(tree, left, right, true, scope),
+        BinaryOperator::HashArrow => path(tree, left, right, false, scope),
+        BinaryOperator::HashLongArrow => path(tree, left, right, true, scope),
+        BinaryOperator::AtArrow => contains(tree, left, right, scope),
+        BinaryOperator::ArrowAt => contains(tree, right, left, scope),
         BinaryOperator::Question => {
-            let (value, key, reads) = jsonb_and(left, right, Scalar::Text.into(), depth)?;
-            Ok(known(Expr::HasKey { value, key }, Scalar::Bool, reads))
+            let (value, key, reads) = jsonb_and(left, right, Scalar::Text.into(), scope)?;
+            Ok(known(scope, Expr::HasKey { value, key }, Scalar::Bool, reads))
         }
         BinaryOperator::QuestionPipe | BinaryOperator::QuestionAnd => {
-            let (value, keys, reads) = jsonb_and(left, right, Type::Array(Scalar::Text), depth)?;
+            let (value, keys, reads) = jsonb_and(left, right, Type::Array(Scalar::Text), scope)?;
             let all = *op == BinaryOperator::QuestionAnd;
-            Ok(known(Expr::HasKeys { value, keys, all }, Scalar::Bool, reads))
+            Ok(known(scope, Expr::HasKeys { value, keys, all }, Scalar::Bool, reads))
         }
         other => Err(refused_part(tree, format!("there is no operator {other} in conditions"))),
     }
 }
 
 /// AND or OR: however long the chain, it is one level.
-fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Typed, Invalid> {
+fn conjunction(tree: &ast::Expr, op: &BinaryOperator, scope: Scope<'_>) -> Result<Typed, Invalid> {
     let is_and = *op == BinaryOperator::And;
     let mut parts = Vec::new();
     let mut rest = tree;
@@ -123,7 +132,7 @@ fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Ty
     let mut operands = Vec::with_capacity(parts.len());
     let (mut reads, mut decided) = (false, false);
     for part in parts.into_iter().rev() {
-        let typed = coerce(check(part, depth)?, Scalar::Bool.into(), part, if is_and { "AND" } else { "OR" })?;
+        let typed = coerce(scope, check(part, scope)?, Scalar::Bool.into(), part, if is_and { "AND" } else { "OR" })?;
         reads |= typed.reads;
         match typed.expr {
             // What does not change the answer is left out, what decides it is the answer.
@@ -135,7 +144,7 @@ fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Ty
         }
     }
     if decided {
-        return Ok(known(Expr::Constant(Value::Bool(!is_and)), Scalar::Bool, false));
+        return Ok(known(scope, Expr::Constant(Value::Bool(!is_and)), Scalar::Bool, false));
     }
     let expr = match (operands.len(), is_and) {
         (0, _) => Expr::Constant(Value::Bool(is_and)),
@@ -143,7 +152,7 @@ fn conjunction(tree: &ast::Expr, op: &BinaryOperator, depth: usize) -> Result<Ty
         (_, true) => Expr::And(operands),
         (_, false) => Expr::Or(operands),
     };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// Refuses `a LIKE b LIKE c` and its like, which Postgres does not parse: its LIKE, BETWEEN, IN and IS do not chain.
@@ -172,15 +181,15 @@ fn compare(
     op: Comparison,
     left: &ast::Expr,
     right: &ast::Expr,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     no_comparison(tree, left)?;
     no_comparison(tree, right)?;
-    let sides = ((check(left, depth)?, left), (check(right, depth)?, right));
-    let (left, right) = comparable(tree, op, sides.0, sides.1)?;
+    let sides = ((check(left, scope)?, left), (check(right, scope)?, right));
+    let (left, right) = comparable(scope, tree, op, sides.0, sides.1)?;
     let reads = left.reads || right.reads;
     let expr = Expr::Compare { op, left: Box::new(left.expr), right: Box::new(right.expr) };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// IS [NOT] DISTINCT FROM
@@ -189,14 +198,14 @@ pub(super) fn distinct(
     left: &ast::Expr,
     right: &ast::Expr,
     negated: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
     no_chain(tree, left)?;
-    let sides = ((check(left, depth)?, left), (check(right, depth)?, right));
-    let (left, right) = comparable(tree, Comparison::Equal, sides.0, sides.1)?;
+    let sides = ((check(left, scope)?, left), (check(right, scope)?, right));
+    let (left, right) = comparable(scope, tree, Comparison::Equal, sides.0, sides.1)?;
     let reads = left.reads || right.reads;
     let expr = Expr::Distinct { left: Box::new(left.expr), right: Box::new(right.expr), negated };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 fn calculate(
@@ -204,9 +213,9 @@ fn calculate(
     op: Arithmetic,
     left: &ast::Expr,
     right: &ast::Expr,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
-    let (first, second) = (check(left, depth)?, check(right, depth)?);
+    let (first, second) = (check(left, scope)?, check(right, scope)?);
     let (kinds, reads) = ((first.kind, second.kind), first.reads || second.reads);
     if kinds == (Kind::Literal, Kind::Literal) {
         return Err(refused_part(tree, "the type of neither side is known; cast one, as in '1'::integer"));
@@ -222,39 +231,39 @@ fn calculate(
     let (first, second) = if at == Scalar::Int8 && kinds.0 != Kind::Literal && kinds.1 != Kind::Literal {
         (first, second)
     } else {
-        (coerce(first, at.into(), left, "this")?, coerce(second, at.into(), right, "this")?)
+        (coerce(scope, first, at.into(), left, "this")?, coerce(scope, second, at.into(), right, "this")?)
     };
     let expr = Expr::Arithmetic { op, left: Box::new(first.expr), right: Box::new(second.expr) };
-    Ok(known(expr, at, reads))
+    Ok(known(scope, expr, at, reads))
 }
 
 /// `||`: of two jsonb a jsonb, otherwise of texts, where one side may be any scalar.
-fn concat(tree: &ast::Expr, left: &ast::Expr, right: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
-    let (first, second) = (check(left, depth)?, check(right, depth)?);
+fn concat(tree: &ast::Expr, left: &ast::Expr, right: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
+    let (first, second) = (check(left, scope)?, check(right, scope)?);
     let (kinds, reads) = ((first.kind, second.kind), first.reads || second.reads);
     let (jsonb, text) = (Kind::Known(Scalar::Jsonb.into()), Kind::Known(Scalar::Text.into()));
     let is_literal = kinds.0 == Kind::Literal || kinds.1 == Kind::Literal;
     if common([kinds.0, kinds.1]) == Some(Scalar::Jsonb.into()) && (kinds.0 == jsonb || kinds.1 == jsonb) {
-        let first = coerce(first, Scalar::Jsonb.into(), left, "||")?;
-        let second = coerce(second, Scalar::Jsonb.into(), right, "||")?;
-        return Ok(known(Expr::ConcatJson(Box::new(first.expr), Box::new(second.expr)), Scalar::Jsonb, reads));
+        let first = coerce(scope, first, Scalar::Jsonb.into(), left, "||")?;
+        let second = coerce(scope, second, Scalar::Jsonb.into(), right, "||")?;
+        return Ok(known(scope, Expr::ConcatJson(Box::new(first.expr), Box::new(second.expr)), Scalar::Jsonb, reads));
     }
     let is_array = |kind| matches!(kind, Kind::Known(Type::Array(_)));
     if !(is_literal || kinds.0 == text || kinds.1 == text) || is_array(kinds.0) || is_array(kinds.1) {
         let reason = format!("|| joins texts or jsonb, not {} and {}", named(kinds.0), named(kinds.1));
         return Err(refused_part(tree, reason));
     }
-    let (first, second) = (as_text(first), as_text(second));
-    Ok(known(Expr::ConcatText(Box::new(first), Box::new(second)), Scalar::Text, reads))
+    let (first, second) = (as_text(scope, first), as_text(scope, second));
+    Ok(known(scope, Expr::ConcatText(Box::new(first), Box::new(second)), Scalar::Text, reads))
 }
 
-fn as_text(typed: Typed) -> Expr {
+fn as_text(scope: Scope<'_>, typed: Typed) -> Expr {
     match typed.kind {
         Kind::Literal => typed.expr,
         Kind::Known(Type::Scalar(Scalar::Text)) => typed.expr,
         Kind::Known(from) => {
             let expr = Expr::Cast { operand: Box::new(typed.expr), from, to: Scalar::Text.into() };
-            known(expr, Scalar::Text, typed.reads).expr
+            known(scope, expr, Scalar::Text, typed.reads).expr
         }
     }
 }
@@ -264,18 +273,18 @@ fn jsonb_and(
     left: &ast::Expr,
     right: &ast::Expr,
     wanted: Type,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<(Box<Expr>, Box<Expr>, bool), Invalid> {
-    let value = coerce(check(left, depth)?, Scalar::Jsonb.into(), left, "this operator")?;
-    let other = coerce(check(right, depth)?, wanted, right, "this operator")?;
+    let value = coerce(scope, check(left, scope)?, Scalar::Jsonb.into(), left, "this operator")?;
+    let other = coerce(scope, check(right, scope)?, wanted, right, "this operator")?;
     Ok((Box::new(value.expr), Box::new(other.expr), value.reads || other.reads))
 }
 
-fn jsonb(tree: &ast::Expr, left: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
-    let value = check(left, depth)?;
+fn jsonb(tree: &ast::Expr, left: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
+    let value = check(left, scope)?;
     match value.kind {
         Kind::Literal => Err(refused_part(tree, "the type of the left side is not known; cast it with ::jsonb")),
-        Kind::Known(_) => coerce(value, Scalar::Jsonb.into(), left, "this operator"),
+        Kind::Known(_) => coerce(scope, value, Scalar::Jsonb.into(), left, "this operator"),
     }
 }
 
@@ -285,31 +294,37 @@ fn member(
     left: &ast::Expr,
     right: &ast::Expr,
     as_text: bool,
-    depth: usize,
+    scope: Scope<'_>,
 ) -> Result<Typed, Invalid> {
-    let value = jsonb(tree, left, depth)?;
-    let key = check(right, depth)?;
+    let value = jsonb(tree, left, scope)?;
+    let key = check(right, scope)?;
     let key = match key.kind {
         Kind::Known(Type::Scalar(Scalar::Int4)) => key,
-        Kind::Literal | Kind::Known(_) => coerce(key, Scalar::Text.into(), right, "a key of jsonb")?,
+        Kind::Literal | Kind::Known(_) => coerce(scope, key, Scalar::Text.into(), right, "a key of jsonb")?,
     };
     let reads = value.reads || key.reads;
     let expr = Expr::Member { value: Box::new(value.expr), key: Box::new(key.expr), as_text };
-    Ok(known(expr, if as_text { Scalar::Text } else { Scalar::Jsonb }, reads))
+    Ok(known(scope, expr, if as_text { Scalar::Text } else { Scalar::Jsonb }, reads))
 }
 
 /// `#>` and `#>>`
-fn path(tree: &ast::Expr, left: &ast::Expr, right: &ast::Expr, as_text: bool, depth: usize) -> Result<Typed, Invalid> {
-    let value = jsonb(tree, left, depth)?;
-    let path = coerce(check(right, depth)?, Type::Array(Scalar::Text), right, "a path")?;
+fn path(
+    tree: &ast::Expr,
+    left: &ast::Expr,
+    right: &ast::Expr,
+    as_text: bool,
+    scope: Scope<'_>,
+) -> Result<Typed, Invalid> {
+    let value = jsonb(tree, left, scope)?;
+    let path = coerce(scope, check(right, scope)?, Type::Array(Scalar::Text), right, "a path")?;
     let reads = value.reads || path.reads;
     let expr = Expr::Path { value: Box::new(value.expr), path: Box::new(path.expr), as_text };
-    Ok(known(expr, if as_text { Scalar::Text } else { Scalar::Jsonb }, reads))
+    Ok(known(scope, expr, if as_text { Scalar::Text } else { Scalar::Jsonb }, reads))
 }
 
 /// `@>` and, with its sides exchanged, `<@`
-fn contains(tree: &ast::Expr, whole: &ast::Expr, part: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
-    let (first, second) = (check(whole, depth)?, check(part, depth)?);
+fn contains(tree: &ast::Expr, whole: &ast::Expr, part: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
+    let (first, second) = (check(whole, scope)?, check(part, scope)?);
     if (first.kind, second.kind) == (Kind::Literal, Kind::Literal) {
         return Err(refused_part(tree, "the type of neither side is known; cast one with ::jsonb"));
     }
@@ -317,15 +332,15 @@ fn contains(tree: &ast::Expr, whole: &ast::Expr, part: &ast::Expr, depth: usize)
         let reason = "containment is between two jsonb, and not between arrays; write to_jsonb(ARRAY[…]), or = ANY(ARRAY[…]) for one element";
         return Err(refused_part(tree, reason));
     }
-    let first = coerce(first, Scalar::Jsonb.into(), whole, "containment")?;
-    let second = coerce(second, Scalar::Jsonb.into(), part, "containment")?;
+    let first = coerce(scope, first, Scalar::Jsonb.into(), whole, "containment")?;
+    let second = coerce(scope, second, Scalar::Jsonb.into(), part, "containment")?;
     let reads = first.reads || second.reads;
     let expr = Expr::Contains { whole: Box::new(first.expr), part: Box::new(second.expr) };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }
 
 /// LIKE and ILIKE
-pub(super) fn like(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
+pub(super) fn like(tree: &ast::Expr, scope: Scope<'_>) -> Result<Typed, Invalid> {
     let (case, negated, any, operand, pattern, escape) = match tree {
         ast::Expr::Like { negated, any, expr, pattern, escape_char } => {
             (Case::Kept, *negated, *any, expr, pattern, escape_char)
@@ -339,7 +354,7 @@ pub(super) fn like(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
         return Err(refused_part(tree, "there is no LIKE ANY; join several LIKE with OR"));
     }
     no_chain(tree, operand)?;
-    let text = |part: &ast::Expr| coerce(check(part, depth)?, Scalar::Text.into(), part, "LIKE");
+    let text = |part: &ast::Expr| coerce(scope, check(part, scope)?, Scalar::Text.into(), part, "LIKE");
     let (operand, pattern) = (text(operand)?, text(pattern)?);
     let escape = escape.as_deref().map(text).transpose()?;
     let reads = operand.reads || pattern.reads || escape.as_ref().is_some_and(|escape| escape.reads);
@@ -350,5 +365,5 @@ pub(super) fn like(tree: &ast::Expr, depth: usize) -> Result<Typed, Invalid> {
         case,
         negated,
     };
-    Ok(known(expr, Scalar::Bool, reads))
+    Ok(known(scope, expr, Scalar::Bool, reads))
 }

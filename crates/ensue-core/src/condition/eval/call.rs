@@ -1,11 +1,10 @@
-//! What does a function give?
+//! Functions.
 
 use super::{Answer, Evaluator, arithmetic};
 use crate::condition::expr::{Expr, Function};
 use crate::condition::failure::Failure;
 use crate::condition::hashtext::hashtext;
 use crate::condition::json;
-use crate::condition::part::Part;
 use crate::condition::time;
 use crate::condition::value::Value;
 use std::borrow::Cow;
@@ -16,7 +15,8 @@ impl<'a> Evaluator<'a, '_, '_> {
             Function::Lower => self.map_text(arguments, str::to_ascii_lowercase),
             Function::Upper => self.map_text(arguments, str::to_ascii_uppercase),
             Function::Length => {
-                self.with_text(arguments, |text| Value::Int4(i32::try_from(text.chars().count()).unwrap_or(i32::MAX)))
+                let count = |text: &str| i32::try_from(text.chars().count()).unwrap_or(i32::MAX);
+                self.with_text(arguments, |text| Value::Int4(count(text)))
             }
             Function::Hashtext => self.with_text(arguments, |text| Value::Int4(hashtext(text))),
             Function::StartsWith => {
@@ -25,20 +25,20 @@ impl<'a> Evaluator<'a, '_, '_> {
                 self.meter.bytes(prefix.len())?;
                 Ok(Value::Bool(text.starts_with(&*prefix)))
             }
-            Function::Abs => arithmetic::abs(&self.value(&arguments[0])?),
+            Function::Abs => arithmetic::abs(&self.value(&arguments[0])?, &self.meter),
             Function::BuildObject => self.build_object(arguments),
             Function::TypeOf => match self.value(&arguments[0])? {
-                Value::Json(nodes) => Ok(Value::Text(Cow::Borrowed(nodes[0].kind()))),
+                Value::Json(json) => Ok(Value::Text(Cow::Borrowed(json.tree().head().kind()))),
                 _ => Ok(Value::Null),
             },
             Function::ArrayLength => match self.value(&arguments[0])? {
-                Value::Json(nodes) => Self::array_length(&nodes),
+                Value::Json(json) => Self::array_length(json.tree().head()),
                 _ => Ok(Value::Null),
             },
             Function::ToJsonb => match self.value(&arguments[0])? {
                 Value::Null => Ok(Value::Null),
                 json @ Value::Json(_) => Ok(json),
-                other => Ok(Value::Json(Part::Built(json::of_value(&other, &self.meter)?))),
+                other => Ok(Value::Json(json::of_value(&other, &self.meter)?)),
             },
         }
     }
@@ -51,6 +51,8 @@ impl<'a> Evaluator<'a, '_, '_> {
         match self.value(&arguments[0])? {
             Value::Text(text) => {
                 self.meter.build(text.len())?;
+                // A hash looks at every byte, the others at many at once.
+                self.meter.steps(text.len())?;
                 Ok(map(&text))
             }
             _ => Ok(Value::Null),
@@ -64,10 +66,10 @@ impl<'a> Evaluator<'a, '_, '_> {
                 Value::Null => return Err(Failure::NullKey),
                 Value::Text(key) => key,
                 Value::Time(micros) => Cow::Owned(time::show_in_json(micros)),
-                other => Cow::Owned(other.text().map(Cow::into_owned).unwrap_or_default()),
+                other => Cow::Owned(other.text(&self.meter)?.map(Cow::into_owned).unwrap_or_default()),
             };
-            pairs.push((key, json::of_value(&self.value(&pair[1])?, &self.meter)?));
+            pairs.push((key, self.value(&pair[1])?));
         }
-        Ok(Value::Json(Part::Built(json::object(pairs, &self.meter)?)))
+        Ok(Value::Json(json::object(pairs, &self.meter)?))
     }
 }

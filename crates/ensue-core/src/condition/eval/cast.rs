@@ -1,10 +1,10 @@
-//! What does a cast make of a value?
+//! Casts.
 
 use super::{Answer, Evaluator};
 use crate::condition::failure::Failure;
-use crate::condition::json::{self, Node};
+use crate::condition::json::{self, Node, Tree};
 use crate::condition::meter::Meter;
-use crate::condition::numeric::Numeric;
+use crate::condition::numeric::{Numeric, digits_of_text};
 use crate::condition::part::Part;
 use crate::condition::types::{Scalar, Type};
 use crate::condition::value::Value;
@@ -12,95 +12,111 @@ use crate::condition::{float, text_in, time};
 use std::borrow::Cow;
 
 /// A number in a wider type of number; anything else as it is.
-pub(super) fn widen<'a>(value: &Value<'a>, to: Scalar) -> Answer<'a> {
+pub(super) fn widen<'v>(value: &'v Value<'_>, to: Scalar, meter: &Meter) -> Answer<'v> {
     Ok(match (value, to) {
         (Value::Int4(number), Scalar::Int8) => Value::Int8(i64::from(*number)),
         (Value::Int4(number), Scalar::Numeric) => Value::Numeric(Numeric::from(i64::from(*number))),
         (Value::Int4(number), Scalar::Float8) => Value::Float8(f64::from(*number)),
         (Value::Int8(number), Scalar::Numeric) => Value::Numeric(Numeric::from(*number)),
         (Value::Int8(number), Scalar::Float8) => Value::Float8(*number as f64),
-        (Value::Numeric(number), Scalar::Float8) => Value::Float8(float::from_numeric(number)?),
-        (other, _) => other.clone(),
+        (Value::Numeric(number), Scalar::Float8) => {
+            meter.digits(number.digits())?;
+            meter.float()?;
+            Value::Float8(float::from_numeric(number)?)
+        }
+        (other, _) => other.borrowed(),
     })
 }
 
 /// The value that a text stands for.
 pub(in crate::condition) fn from_text<'a>(text: Cow<'a, str>, to: Type, meter: &Meter) -> Answer<'a> {
-    meter.bytes(text.len())?;
     let to = match to {
         Type::Scalar(to) => to,
-        Type::Array(of) => {
-            meter.steps(text.len())?;
-            let elements = text_in::array(&text, of)?;
-            let read = |element: Option<Cow<'_, str>>| match element {
-                None => Ok(Value::Null),
-                Some(element) => Ok(from_text(element, of.into(), meter)?.into_owned()),
-            };
-            return Ok(Value::Array(Part::Built(elements.into_iter().map(read).collect::<Result<_, Failure>>()?)));
-        }
+        Type::Array(of) => return array_from_text(&text, of, meter),
     };
+    if to != Scalar::Text {
+        meter.steps(text.len())?;
+    }
     Ok(match to {
         Scalar::Text => Value::Text(text),
-        Scalar::Bool => Value::Bool(text_in::boolean(&text)?),
+        Scalar::Bool => {
+            meter.build(text.len())?;
+            Value::Bool(text_in::boolean(&text)?)
+        }
         Scalar::Int4 => Value::Int4(text_in::int4(&text)?),
         Scalar::Int8 => Value::Int8(text_in::int8(&text)?),
-        Scalar::Numeric => Value::Numeric(Numeric::parse(&text)?),
-        Scalar::Float8 => Value::Float8(float::parse(&text)?),
+        Scalar::Numeric => Value::Numeric(numeric(&text, meter)?),
+        Scalar::Float8 => {
+            meter.float()?;
+            Value::Float8(float::parse(&text)?)
+        }
         Scalar::Time => Value::Time(time::parse(&text)?),
         Scalar::Uuid => Value::Uuid(text_in::uuid(&text)?),
-        Scalar::Jsonb => {
-            meter.steps(text.len() / 4)?;
-            match text {
-                Cow::Borrowed(text) => {
-                    let mut nodes = Vec::new();
-                    json::parse(text, &mut nodes)?;
-                    Value::Json(Part::Built(nodes))
-                }
-                Cow::Owned(text) => {
-                    let mut nodes = Vec::new();
-                    json::parse(&text, &mut nodes)?;
-                    Value::Json(Part::Built(nodes.into_iter().map(Node::into_owned).collect()))
-                }
-            }
-        }
+        Scalar::Jsonb => Value::Json(json::parse(&text, meter)?.with_text(text)),
     })
 }
 
-fn to_i64(value: &Value<'_>, wanted: Scalar) -> Result<i64, Failure> {
+/// The number that a text stands for.
+fn numeric(text: &str, meter: &Meter) -> Result<Numeric, Failure> {
+    meter.digits(digits_of_text(text_in::trim_blanks(text)))?;
+    Numeric::parse(text)
+}
+
+fn array_from_text<'a>(text: &str, of: Scalar, meter: &Meter) -> Answer<'a> {
+    /// A value, and the text that it is read from, with what the allocator adds.
+    const ELEMENT_BYTES: usize = size_of::<Value<'_>>() + size_of::<Option<Cow<'_, str>>>() + 32;
+    meter.steps(text.len().saturating_mul(4))?;
+    let elements_max = 1 + text.bytes().filter(|byte| *byte == b',').count();
+    meter.build(text.len().saturating_add(elements_max.saturating_mul(ELEMENT_BYTES)))?;
+    let elements = text_in::array(text, of)?;
+    let read = |element: Option<Cow<'_, str>>| match element {
+        None => Ok(Value::Null),
+        Some(element) => Ok(from_text(element, of.into(), meter)?.into_owned()),
+    };
+    Ok(Value::Array(Part::Built(elements.into_iter().map(read).collect::<Result<_, Failure>>()?)))
+}
+
+fn to_i64(value: &Value<'_>, wanted: Scalar, meter: &Meter) -> Result<i64, Failure> {
     let out_of_range = Failure::OutOfRange(wanted.into());
     match value {
         Value::Int4(number) => Ok(i64::from(*number)),
         Value::Int8(number) => Ok(*number),
-        Value::Numeric(number) => number.to_i64().map_err(|_| out_of_range),
+        Value::Numeric(number) => {
+            meter.digits(number.digits())?;
+            number.to_i64().map_err(|_| out_of_range)
+        }
         Value::Float8(number) => float::to_i64(*number).ok_or(out_of_range),
         _ => Err(out_of_range),
     }
 }
 
 /// A number of any type as a number of another.
-fn number<'a>(value: Value<'a>, to: Scalar) -> Answer<'a> {
+fn number<'a>(value: &Value<'_>, to: Scalar, meter: &Meter) -> Answer<'a> {
     match to {
         Scalar::Int4 => {
-            let whole = to_i64(&value, Scalar::Int4)?;
+            let whole = to_i64(value, Scalar::Int4, meter)?;
             i32::try_from(whole).map(Value::Int4).map_err(|_| Failure::OutOfRange(Scalar::Int4.into()))
         }
-        Scalar::Int8 => Ok(Value::Int8(to_i64(&value, Scalar::Int8)?)),
+        Scalar::Int8 => Ok(Value::Int8(to_i64(value, Scalar::Int8, meter)?)),
         Scalar::Numeric => match value {
-            Value::Float8(number) => Ok(Value::Numeric(float::to_numeric(number)?)),
-            other => widen(&other, Scalar::Numeric),
+            Value::Float8(number) => {
+                meter.float()?;
+                Ok(Value::Numeric(float::to_numeric(*number)?))
+            }
+            other => Ok(widen(other, Scalar::Numeric, meter)?.into_owned()),
         },
-        Scalar::Float8 => widen(&value, Scalar::Float8),
+        Scalar::Float8 => Ok(widen(value, Scalar::Float8, meter)?.into_owned()),
         // The checker casts numbers to numbers here.
-        Scalar::Bool | Scalar::Text | Scalar::Jsonb | Scalar::Time | Scalar::Uuid => Ok(value),
+        Scalar::Bool | Scalar::Text | Scalar::Jsonb | Scalar::Time | Scalar::Uuid => Ok(Value::Null),
     }
 }
 
 /// A jsonb number or boolean as one of SQL.
-fn from_json<'a>(head: &Node<'_>, to: Scalar) -> Answer<'a> {
-    match (head, to) {
-        (Node::Bool(value), Scalar::Bool) => Ok(Value::Bool(*value)),
-        (Node::Number(text), Scalar::Int4 | Scalar::Int8 | Scalar::Numeric | Scalar::Float8) => {
-            number(Value::Numeric(Numeric::parse(text)?), to)
+fn from_json<'a>(json: Tree<'_>, to: Scalar, meter: &Meter) -> Answer<'a> {
+    match (json.head(), to) {
+        (Node::Bool(value), Scalar::Bool) => Ok(Value::Bool(value)),
+        (Node::Number(span), Scalar::Int4 | Scalar::Int8 | Scalar::Numeric | Scalar::Float8) => {
+            number(&Value::Numeric(numeric(json.text(span), meter)?), to, meter)
         }
         (other, _) => Err(Failure::BadJson { wanted: to.into(), found: other.kind() }),
     }
@@ -118,25 +134,27 @@ impl<'a> Evaluator<'a, '_, '_> {
                 other => return Ok(other),
             },
             (_, Type::Scalar(Scalar::Text)) => {
-                self.meter.build(value.weight())?;
-                let text = value.text().map(Cow::into_owned).unwrap_or_default();
+                let text = value.text(&self.meter)?.map(Cow::into_owned).unwrap_or_default();
                 self.meter.build(text.len())?;
                 return Ok(Value::Text(Cow::Owned(text)));
             }
             (Type::Array(from), Type::Array(to)) => {
                 let Value::Array(elements) = value else { return Ok(value) };
-                self.meter.steps(elements.len())?;
-                let each = |element: &Value<'a>| self.cast(element.clone(), from.into(), to.into());
+                self.meter.build(elements.len() * size_of::<Value<'_>>())?;
+                let each = |element: &Value<'a>| {
+                    self.meter.build(element.bytes())?;
+                    self.cast(element.clone(), from.into(), to.into())
+                };
                 return Ok(Value::Array(Part::Built(elements.iter().map(each).collect::<Result<_, _>>()?)));
             }
             (Type::Scalar(from), Type::Scalar(to)) => (from, to),
             (Type::Scalar(_), Type::Array(_)) | (Type::Array(_), Type::Scalar(_)) => return Ok(value),
         };
         match (from, to, value) {
-            (Scalar::Jsonb, _, Value::Json(nodes)) => from_json(&nodes[0], to),
+            (Scalar::Jsonb, _, Value::Json(json)) => from_json(json.tree(), to, &self.meter),
             (Scalar::Bool, Scalar::Int4, Value::Bool(value)) => Ok(Value::Int4(i32::from(value))),
             (Scalar::Int4, Scalar::Bool, Value::Int4(number)) => Ok(Value::Bool(number != 0)),
-            (_, _, other) => number(other, to),
+            (_, _, other) => number(&other, to, &self.meter),
         }
     }
 }

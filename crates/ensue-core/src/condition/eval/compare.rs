@@ -1,4 +1,4 @@
-//! Does a comparison hold?
+//! Comparisons.
 
 use crate::condition::expr::Comparison;
 use crate::condition::failure::Failure;
@@ -40,13 +40,16 @@ fn order(left: &Value<'_>, right: &Value<'_>, meter: &Meter) -> Result<Option<Or
         (Value::Int8(left), Value::Int8(right)) => left.cmp(right),
         (Value::Int4(left), Value::Int8(right)) => i64::from(*left).cmp(right),
         (Value::Int8(left), Value::Int4(right)) => left.cmp(&i64::from(*right)),
-        (Value::Numeric(left), Value::Numeric(right)) => left.cmp(right),
+        (Value::Numeric(left), Value::Numeric(right)) => {
+            meter.digits(left.digits() + right.digits())?;
+            left.cmp(right)
+        }
         (Value::Float8(left), Value::Float8(right)) => float::compare(*left, *right),
         (Value::Text(left), Value::Text(right)) => {
             meter.bytes(left.len().min(right.len()))?;
             left.as_bytes().cmp(right.as_bytes())
         }
-        (Value::Json(left), Value::Json(right)) => json::compare(left, right, meter)?,
+        (Value::Json(left), Value::Json(right)) => json::compare(left.tree(), right.tree(), meter)?,
         (Value::Time(left), Value::Time(right)) => left.cmp(right),
         (Value::Uuid(left), Value::Uuid(right)) => left.as_bytes().cmp(right.as_bytes()),
         // NULL on either side. Other pairs of types do not pass the checker.

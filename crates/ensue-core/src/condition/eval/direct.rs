@@ -1,11 +1,11 @@
-//! Is a text already there, so that nothing has to be made?
+//! Comparison of texts in place.
 //!
-//! Most conditions compare a column, or a member of the payload, with a constant. These are looked at in place.
+//! Most conditions compare a column, or a member of the payload, with a constant. Nothing is built for these.
 
 use super::Evaluator;
 use crate::condition::expr::{Column, Comparison, Expr};
 use crate::condition::failure::Failure;
-use crate::condition::json::{Node, field};
+use crate::condition::json::{Node, Tree};
 use crate::condition::value::Value;
 
 /// A text in place, or NULL.
@@ -26,7 +26,7 @@ impl<'a> Evaluator<'a, '_, '_> {
                 return Ok(None);
             }
         };
-        let (Some(left), Some(right)) = (self.text_in_place(left), self.text_in_place(right)) else {
+        let (Some(left), Some(right)) = (self.text_in_place(left)?, self.text_in_place(right)?) else {
             return Ok(None);
         };
         let (Some(left), Some(right)) = (left, right) else { return Ok(Some(None)) };
@@ -34,8 +34,8 @@ impl<'a> Evaluator<'a, '_, '_> {
         Ok(Some(Some((left == right) == equal)))
     }
 
-    fn text_in_place(&self, expr: &'a Expr) -> Option<Text<'a>> {
-        match expr {
+    fn text_in_place(&self, expr: &'a Expr) -> Result<Option<Text<'a>>, Failure> {
+        Ok(match expr {
             Expr::Constant(Value::Text(text)) => Some(Some(text)),
             Expr::Column(Column::Topic) => Some(self.row.event.map(|view| view.event().topic.as_str())),
             Expr::Column(Column::Object) => {
@@ -43,32 +43,35 @@ impl<'a> Evaluator<'a, '_, '_> {
             }
             Expr::Column(Column::Group) => Some(self.row.subscription.map(|view| view.group)),
             Expr::Member { value, key, as_text: true } => match self.member_in_place(value, key)? {
-                None | Some([Node::Null]) => Some(None),
-                Some([Node::Text(text)]) => Some(Some(text)),
-                Some(_) => None,
+                None => None,
+                Some(None) => Some(None),
+                Some(Some(part)) => match part.head() {
+                    Node::Null => Some(None),
+                    Node::Text(span) => Some(Some(part.text(span))),
+                    Node::Bool(_) | Node::Number(_) | Node::Array { .. } | Node::Object { .. } => None,
+                },
             },
             _ => None,
-        }
+        })
     }
 
     /// A member under a constant key; the outer none means that it has to be evaluated.
-    fn member_in_place(&self, value: &'a Expr, key: &'a Expr) -> Option<Option<&'a [Node<'a>]>> {
-        let Expr::Constant(Value::Text(key)) = key else { return None };
-        let nodes = match value {
-            Expr::Column(Column::Payload) => self.row.event?.payload(),
-            Expr::Column(Column::Metadata) => self.row.event?.metadata(),
-            Expr::Column(Column::Params) => self.row.subscription?.params(),
+    fn member_in_place(&self, value: &'a Expr, key: &'a Expr) -> Result<Option<Option<Tree<'a>>>, Failure> {
+        let Expr::Constant(Value::Text(key)) = key else { return Ok(None) };
+        let tree = match value {
+            Expr::Column(column @ (Column::Payload | Column::Metadata | Column::Params)) => {
+                match self.json_column(*column)? {
+                    Some(tree) => tree,
+                    None => return Ok(None),
+                }
+            }
             Expr::Member { value, key, as_text: false } => match self.member_in_place(value, key)? {
-                Some(nodes) => nodes,
-                None => return Some(None),
+                Some(Some(tree)) => tree,
+                Some(None) => return Ok(Some(None)),
+                None => return Ok(None),
             },
-            _ => return None,
+            _ => return Ok(None),
         };
-        // A search in a large object is paid for by the evaluation proper.
-        match &nodes[0] {
-            Node::Object { pairs: 0..64, .. } => Some(field(nodes, key)),
-            Node::Object { .. } => None,
-            Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) | Node::Array { .. } => Some(None),
-        }
+        Ok(Some(tree.field(key, &self.meter)?))
     }
 }

@@ -1,10 +1,10 @@
-//! What do the operators of jsonb find?
+//! Operators of `jsonb`.
 
 use super::{Answer, Evaluator};
 use crate::condition::expr::Expr;
 use crate::condition::failure::Failure;
-use crate::condition::json::{self, Node};
-use crate::condition::part::Part;
+use crate::condition::json::{self, Found, Jsonb, Node, Tree};
+use crate::condition::meter::Meter;
 use crate::condition::value::Value;
 use std::borrow::Cow;
 
@@ -15,96 +15,95 @@ enum Wanted<'k> {
     Path(&'k [Value<'k>]),
 }
 
-fn find<'n>(nodes: &'n [Node<'n>], wanted: &Wanted<'_>) -> Option<&'n [Node<'n>]> {
+fn find<'n>(whole: Tree<'n>, wanted: &Wanted<'_>, meter: &Meter) -> Result<Option<Tree<'n>>, Failure> {
     match wanted {
-        Wanted::Key(key) => json::field(nodes, key),
-        Wanted::Place(at) => json::element(nodes, *at, true),
-        Wanted::Path(steps) => steps.iter().try_fold(nodes, |nodes, step| match step {
-            Value::Text(step) => json::step(nodes, step),
-            _ => None,
-        }),
-    }
-}
-
-/// A part of a borrowed value stays borrowed; a part of a built one is copied out of it.
-fn found<'a>(value: Part<'a, Node<'a>>, wanted: &Wanted<'_>, as_text: bool) -> Value<'a> {
-    match value {
-        Part::Borrowed(nodes) => match find(nodes, wanted) {
-            None => Value::Null,
-            Some(part) if as_text => text(part),
-            Some(part) => Value::Json(Part::Borrowed(part)),
-        },
-        Part::Built(nodes) => match find(&nodes, wanted) {
-            None => Value::Null,
-            Some(part) if as_text => text(part).into_owned(),
-            Some(part) => Value::Json(Part::Built(part.iter().map(|node| node.borrowed().into_owned()).collect())),
-        },
+        Wanted::Key(key) => whole.field(key, meter),
+        Wanted::Place(at) => whole.element(*at, true, meter),
+        Wanted::Path(steps) => {
+            let mut part = whole;
+            for step in *steps {
+                let Value::Text(step) = step else { return Ok(None) };
+                match part.step(step, meter)? {
+                    Some(found) => part = found,
+                    None => return Ok(None),
+                }
+            }
+            Ok(Some(part))
+        }
     }
 }
 
 /// What `->>` gives: strings without their quotes, null as NULL, everything else as its jsonb text.
-fn text<'n>(part: &'n [Node<'n>]) -> Value<'n> {
-    match &part[0] {
+fn text<'n>(part: Tree<'n>, meter: &Meter) -> Answer<'n> {
+    Ok(match part.head() {
         Node::Null => Value::Null,
-        Node::Text(text) => Value::Text(Cow::Borrowed(text)),
-        Node::Number(number) => Value::Text(json::number_text(number)),
-        Node::Bool(_) | Node::Array { .. } | Node::Object { .. } => Value::Text(Cow::Owned(json::print(part))),
-    }
-}
-
-/// How many members a search may have to pass.
-fn members(nodes: &[Node<'_>]) -> usize {
-    match &nodes[0] {
-        Node::Array { items, .. } => *items as usize,
-        Node::Object { pairs, .. } => *pairs as usize,
-        Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) => 1,
-    }
+        Node::Text(span) => Value::Text(Cow::Borrowed(part.text(span))),
+        Node::Bool(_) | Node::Number(_) | Node::Array { .. } | Node::Object { .. } => {
+            Value::Text(Cow::Owned(json::print(part, meter)?))
+        }
+    })
 }
 
 impl<'a> Evaluator<'a, '_, '_> {
     pub(super) fn member(&self, value: &'a Expr, key: &'a Expr, as_text: bool) -> Answer<'a> {
         let (value, key) = (self.value(value)?, self.value(key)?);
         let Value::Json(value) = value else { return Ok(Value::Null) };
-        self.meter.steps(members(&value))?;
         let wanted = match &key {
             Value::Text(key) => Wanted::Key(key),
             Value::Int4(place) => Wanted::Place(*place),
             _ => return Ok(Value::Null),
         };
-        self.paid(found(value, &wanted, as_text))
+        self.found(value, &wanted, as_text)
     }
 
     pub(super) fn path(&self, value: &'a Expr, path: &'a Expr, as_text: bool) -> Answer<'a> {
         let (value, path) = (self.value(value)?, self.value(path)?);
         let (Value::Json(value), Value::Array(path)) = (value, path) else { return Ok(Value::Null) };
-        self.meter.steps(value.len().min(path.len().saturating_mul(members(&value))))?;
-        self.paid(found(value, &Wanted::Path(&path), as_text))
+        self.found(value, &Wanted::Path(&path), as_text)
     }
 
-    /// A text that had to be made is paid for.
-    fn paid(&self, value: Value<'a>) -> Answer<'a> {
-        if let Value::Text(Cow::Owned(text)) = &value {
-            self.meter.build(text.len())?;
+    /// A part of a borrowed value stays borrowed; a part of a built one shares it. A text of a built one is copied.
+    fn found(&self, value: Jsonb<'a>, wanted: &Wanted<'_>, as_text: bool) -> Answer<'a> {
+        let meter = &self.meter;
+        match value {
+            Jsonb::Borrowed(tree) => match find(tree, wanted, meter)? {
+                None => Ok(Value::Null),
+                Some(part) if as_text => text(part, meter),
+                Some(part) => Ok(Value::Json(Jsonb::Borrowed(part))),
+            },
+            built @ Jsonb::Built(..) => {
+                let find = |whole: Tree<'_>| Ok(find(whole, wanted, meter)?.map(|part| Found::of(whole, part)));
+                match built.part(find)? {
+                    None => Ok(Value::Null),
+                    Some(part) if as_text => match text(part.tree(), meter)? {
+                        Value::Text(Cow::Borrowed(text)) => {
+                            meter.build(text.len())?;
+                            Ok(Value::Text(Cow::Owned(text.to_owned())))
+                        }
+                        other => Ok(other.into_owned()),
+                    },
+                    Some(part) => Ok(Value::Json(part)),
+                }
+            }
         }
-        Ok(value)
     }
 
     pub(super) fn concat_json(&self, left: &'a Expr, right: &'a Expr) -> Answer<'a> {
         let (left, right) = (self.value(left)?, self.value(right)?);
         let (Value::Json(left), Value::Json(right)) = (left, right) else { return Ok(Value::Null) };
-        Ok(Value::Json(Part::Built(json::concat(&left, &right, &self.meter)?)))
+        Ok(Value::Json(json::concat(left.tree(), right.tree(), &self.meter)?))
     }
 
     pub(super) fn contains(&self, whole: &'a Expr, part: &'a Expr) -> Answer<'a> {
         let (whole, part) = (self.value(whole)?, self.value(part)?);
         let (Value::Json(whole), Value::Json(part)) = (whole, part) else { return Ok(Value::Null) };
-        Ok(Value::Bool(json::contains(&whole, &part, &self.meter)?))
+        Ok(Value::Bool(json::contains(whole.tree(), part.tree(), &self.meter)?))
     }
 
     pub(super) fn has_key(&self, value: &'a Expr, key: &'a Expr) -> Answer<'a> {
         let (value, key) = (self.value(value)?, self.value(key)?);
         let (Value::Json(value), Value::Text(key)) = (value, key) else { return Ok(Value::Null) };
-        Ok(Value::Bool(json::exists(&value, &key, &self.meter)?))
+        Ok(Value::Bool(json::exists(value.tree(), &key, &self.meter)?))
     }
 
     pub(super) fn has_keys(&self, value: &'a Expr, keys: &'a Expr, all: bool) -> Answer<'a> {
@@ -112,7 +111,7 @@ impl<'a> Evaluator<'a, '_, '_> {
         let (Value::Json(value), Value::Array(keys)) = (value, keys) else { return Ok(Value::Null) };
         for key in keys.iter() {
             let Value::Text(key) = key else { continue };
-            if json::exists(&value, key, &self.meter)? != all {
+            if json::exists(value.tree(), key, &self.meter)? != all {
                 return Ok(Value::Bool(!all));
             }
         }
@@ -120,9 +119,9 @@ impl<'a> Evaluator<'a, '_, '_> {
     }
 
     /// The length of an array; an error for everything else, as in Postgres.
-    pub(super) fn array_length(nodes: &[Node<'_>]) -> Answer<'a> {
-        match &nodes[0] {
-            Node::Array { items, .. } => Ok(Value::Int4(i32::try_from(*items).unwrap_or(i32::MAX))),
+    pub(super) fn array_length(head: Node) -> Answer<'a> {
+        match head {
+            Node::Array { items, .. } => Ok(Value::Int4(i32::try_from(items).unwrap_or(i32::MAX))),
             other => Err(Failure::NotAnArray(other.kind())),
         }
     }

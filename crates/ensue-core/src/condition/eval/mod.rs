@@ -1,4 +1,4 @@
-//! What is the value of an expression for this event and this subscription?
+//! Evaluation of expressions.
 //!
 //! Operands are evaluated from left to right. AND, OR, CASE, COALESCE and IN stop as soon as the answer is known; every
 //! other operator evaluates all its operands and is NULL if one of them is.
@@ -15,33 +15,59 @@ use compare::holds;
 
 use super::expr::{Against, Column, Comparison, Expr};
 use super::failure::Failure;
+use super::json::{Jsonb, Tree};
 use super::like;
-use super::meter::Meter;
+use super::meter::{Meter, STEPS_MAX};
 use super::part::Part;
-use super::row::Row;
+use super::row::{EventView, Row};
 use super::types::Scalar;
 use super::value::Value;
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// Evaluates one expression within one budget.
 pub(crate) struct Evaluator<'a, 'e, 's> {
     pub(super) row: Row<'a, 'e, 's>,
     pub(super) meter: Meter,
+    /// Has this evaluation paid for parsing the params?
+    params_paid: Cell<bool>,
+}
+
+impl Drop for Evaluator<'_, '_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(event) = self.row.event {
+            event.pay(&self.meter);
+        }
+    }
 }
 
 type Answer<'a> = Result<Value<'a>, Failure>;
 
 impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
+    /// An evaluation with the budget that the event allows.
+    #[inline]
     pub(crate) fn new(row: Row<'a, 'e, 's>) -> Self {
-        Self { row, meter: Meter::new() }
+        Self::within(row, row.event.map_or(STEPS_MAX, EventView::allowance))
+    }
+
+    /// An evaluation with a budget of so many steps.
+    #[inline]
+    pub(crate) fn within(row: Row<'a, 'e, 's>, steps: u32) -> Self {
+        Self { row, meter: Meter::of(steps), params_paid: Cell::new(false) }
     }
 
     /// The value of an expression.
     pub(crate) fn value(&self, expr: &'a Expr) -> Answer<'a> {
         self.meter.steps(1)?;
         match expr {
-            Expr::Constant(value) => Ok(value.borrowed()),
-            Expr::Column(column) => Ok(self.column(*column)),
+            Expr::Constant(value) => {
+                if let Value::Numeric(number) = value {
+                    self.meter.steps(number.digits())?;
+                }
+                Ok(value.borrowed())
+            }
+            Expr::Column(column) => self.column(*column),
             Expr::And(operands) => self.conjunction(operands, false),
             Expr::Or(operands) => self.conjunction(operands, true),
             Expr::Not(operand) => Ok(truth(self.truth(operand)?.map(|value| !value))),
@@ -90,8 +116,10 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
                 };
                 Ok(Value::Bool(like::like(&text, &pattern, *case, &self.meter)? != *negated))
             }
-            Expr::Arithmetic { op, left, right } => arithmetic::calculate(*op, &self.value(left)?, &self.value(right)?),
-            Expr::Negate(operand) => arithmetic::negate(&self.value(operand)?),
+            Expr::Arithmetic { op, left, right } => {
+                arithmetic::calculate(*op, &self.value(left)?, &self.value(right)?, &self.meter)
+            }
+            Expr::Negate(operand) => arithmetic::negate(&self.value(operand)?, &self.meter),
             Expr::ConcatText(left, right) => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 let (Value::Text(left), Value::Text(right)) = (left, right) else { return Ok(Value::Null) };
@@ -106,7 +134,10 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
             Expr::HasKeys { value, keys, all } => self.has_keys(value, keys, *all),
             Expr::Cast { operand, from, to } => self.cast(self.value(operand)?, *from, *to),
             Expr::Fit { operand, precision, scale } => match self.value(operand)? {
-                Value::Numeric(number) => Ok(Value::Numeric(number.fitted(*precision, *scale)?)),
+                Value::Numeric(number) => {
+                    self.meter.digits(number.digits() + usize::from(*precision))?;
+                    Ok(Value::Numeric(number.fitted(*precision, *scale)?))
+                }
                 _ => Ok(Value::Null),
             },
             Expr::Case { arms, otherwise } => {
@@ -136,11 +167,19 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
                 Ok(Value::Null)
             }
             Expr::Array(elements) => {
+                self.meter.build(elements.len() * size_of::<Value<'_>>())?;
                 let elements: Result<Vec<_>, _> = elements.iter().map(|element| self.value(element)).collect();
                 Ok(Value::Array(Part::Built(elements?)))
             }
             Expr::Call { function, arguments } => self.call(*function, arguments),
         }
+    }
+
+    /// The value of an expression that becomes a key, paid for with the bytes of the key.
+    pub(crate) fn key(&self, expr: &'a Expr) -> Answer<'a> {
+        let value = self.value(expr)?;
+        self.meter.steps(value.bytes())?;
+        Ok(value)
     }
 
     /// The value of a boolean expression; none is unknown.
@@ -157,24 +196,42 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
         }
     }
 
-    fn column(&self, column: Column) -> Value<'a> {
+    /// A column of type jsonb; none if its side is not there.
+    fn json_column(&self, column: Column) -> Result<Option<Tree<'a>>, Failure> {
+        let (event, subscription) = (self.row.event, self.row.subscription);
+        match column {
+            Column::Payload => event.map(|view| view.payload(&self.meter)).transpose(),
+            Column::Metadata => event.map(|view| view.metadata(&self.meter)).transpose(),
+            Column::Params => {
+                if let Some(view) = subscription
+                    && !self.params_paid.replace(true)
+                {
+                    self.meter.steps(view.params_steps())?;
+                }
+                Ok(subscription.map(|view| view.params()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn column(&self, column: Column) -> Answer<'a> {
         let (event, subscription) = (self.row.event, self.row.subscription);
         let value = match column {
             Column::Topic => event.map(|view| Value::Text(Cow::Borrowed(view.event().topic.as_str()))),
             Column::Object => event
                 .and_then(|view| view.event().object.as_ref())
                 .map(|object| Value::Text(Cow::Borrowed(object.as_str()))),
-            Column::Payload => event.map(|view| Value::Json(Part::Borrowed(view.payload()))),
-            Column::Metadata => event.map(|view| Value::Json(Part::Borrowed(view.metadata()))),
+            Column::Payload | Column::Metadata | Column::Params => {
+                self.json_column(column)?.map(|tree| Value::Json(Jsonb::Borrowed(tree)))
+            }
             Column::Seq => event.map(|view| Value::Int8(i64::try_from(view.event().seq).unwrap_or(i64::MAX))),
             Column::Id => event.map(|view| Value::Uuid(view.event().id.0)),
             Column::OccurredAt => event.map(|view| Value::Time(view.event().occurred_at.as_microsecond())),
             Column::RecordedAt => event.map(|view| Value::Time(view.event().recorded_at.as_microsecond())),
-            Column::Params => subscription.map(|view| Value::Json(Part::Borrowed(view.params()))),
             Column::SubscriptionId => subscription.map(|view| Value::Uuid(view.id)),
             Column::Group => subscription.map(|view| Value::Text(Cow::Borrowed(view.group))),
         };
-        value.unwrap_or(Value::Null)
+        Ok(value.unwrap_or(Value::Null))
     }
 
     /// AND (decided by false) or OR (decided by true).
@@ -190,19 +247,12 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
         Ok(if unknown { Value::Null } else { Value::Bool(!decided_by) })
     }
 
-    fn widened(&self, value: &Value<'a>, to: Option<Scalar>) -> Answer<'a> {
-        match to {
-            None => Ok(value.clone()),
-            Some(to) => cast::widen(value, to),
-        }
-    }
-
     /// Compares an operand that is known with another that is not yet.
     fn against(&self, operand: &Value<'a>, op: Comparison, other: &'a Against) -> Result<Option<bool>, Failure> {
         let right = self.value(&other.expr)?;
         match other.widen {
             None => holds(op, operand, &right, &self.meter),
-            Some(to) => holds(op, &cast::widen(operand, to)?, &right, &self.meter),
+            Some(to) => holds(op, &cast::widen(operand, to, &self.meter)?, &right, &self.meter),
         }
     }
 
@@ -225,11 +275,11 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
         if elements.is_empty() {
             return Ok(Value::Bool(all));
         }
-        let operand = self.widened(&operand, Some(at))?;
+        let operand = cast::widen(&operand, at, &self.meter)?;
         let mut unknown = false;
         for element in elements.iter() {
-            self.meter.steps(1)?;
-            let element = cast::widen(element, at)?;
+            self.meter.steps(4)?;
+            let element = cast::widen(element, at, &self.meter)?;
             match holds(op, &operand, &element, &self.meter)? {
                 Some(value) if value != all => return Ok(Value::Bool(!all)),
                 Some(_) => {}

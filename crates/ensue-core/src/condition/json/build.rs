@@ -1,95 +1,125 @@
-//! How is a new `jsonb` value put together?
+//! New `jsonb` values.
 
-use super::{Node, key_order};
+use super::{Document, Jsonb, Node, Span, Tree, key_order};
 use crate::condition::failure::Failure;
-use crate::condition::float;
-use crate::condition::meter::Meter;
-use crate::condition::time;
+use crate::condition::meter::{Meter, VALUE_BYTES_MAX};
 use crate::condition::value::Value;
+use crate::condition::{float, time};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::mem::size_of;
+use std::sync::Arc;
 
-/// Copies of nodes are paid for by their size.
-fn copy<'a>(from: &[Node<'a>], to: &mut Vec<Node<'a>>, meter: &Meter) -> Result<(), Failure> {
-    meter.build((to.len() + from.len()) * size_of::<Node<'_>>())?;
-    meter.steps(from.len())?;
-    to.extend(from.iter().cloned());
-    Ok(())
-}
+const TOO_LARGE: Failure = Failure::TooLarge(VALUE_BYTES_MAX);
 
 fn count(number: usize) -> Result<u32, Failure> {
-    u32::try_from(number).map_err(|_| Failure::TooLarge(crate::condition::meter::VALUE_BYTES_MAX))
+    u32::try_from(number).map_err(|_| TOO_LARGE)
 }
 
-/// The node of a value that is neither jsonb nor array, as it stands inside an object. Those two have none of their own.
-pub(crate) fn of_plain<'a>(value: &'a Value<'_>) -> Node<'a> {
-    match value {
-        Value::Null | Value::Json(_) | Value::Array(_) => Node::Null,
-        Value::Bool(value) => Node::Bool(*value),
-        Value::Int4(number) => Node::Number(number.to_string().into()),
-        Value::Int8(number) => Node::Number(number.to_string().into()),
-        Value::Numeric(number) => {
-            let text = Cow::Owned(number.to_string());
-            if number.scale().is_some() { Node::Number(text) } else { Node::Text(text) }
+/// A value in the making. Everything that is put into it is copied, and paid for by its size.
+#[derive(Default)]
+pub(super) struct Builder {
+    nodes: Vec<Node>,
+    text: String,
+}
+
+impl Builder {
+    pub(super) fn with_capacity(nodes: usize) -> Self {
+        Self { nodes: Vec::with_capacity(nodes), text: String::new() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.nodes.len() * size_of::<Node>()
+    }
+
+    fn scalar(&mut self, text: &str, node: fn(Span) -> Node, meter: &Meter) -> Result<(), Failure> {
+        meter.append(self.bytes(), text.len() + size_of::<Node>())?;
+        let span = Span::new(self.text.len(), text.len()).ok_or(TOO_LARGE)?;
+        self.text.push_str(text);
+        self.nodes.push(node(span));
+        Ok(())
+    }
+
+    fn copy(&mut self, tree: Tree<'_>, meter: &Meter) -> Result<(), Failure> {
+        meter.steps(6 * tree.nodes.len())?;
+        meter.append(self.bytes(), tree.bytes())?;
+        self.copy_free(tree);
+        Ok(())
+    }
+
+    /// Copies a value that is paid for, or of which nothing is to be paid.
+    pub(super) fn copy_free(&mut self, tree: Tree<'_>) {
+        for node in tree.nodes {
+            let moved = |builder: &mut Self, span: Span| {
+                let at = builder.text.len() as u32;
+                builder.text.push_str(tree.text(span));
+                Span { at, bytes: span.bytes }
+            };
+            let node = match *node {
+                Node::Number(span) => Node::Number(moved(self, span)),
+                Node::Text(span) => Node::Text(moved(self, span)),
+                other @ (Node::Null | Node::Bool(_) | Node::Array { .. } | Node::Object { .. }) => other,
+            };
+            self.nodes.push(node);
         }
-        Value::Float8(number) => {
-            let text = Cow::Owned(float::show(*number));
-            if number.is_finite() { Node::Number(text) } else { Node::Text(text) }
+    }
+
+    fn value(&mut self, value: &Value<'_>, meter: &Meter) -> Result<(), Failure> {
+        match value {
+            Value::Null => self.nodes.push(Node::Null),
+            Value::Bool(value) => self.nodes.push(Node::Bool(*value)),
+            Value::Int4(number) => self.scalar(&number.to_string(), Node::Number, meter)?,
+            Value::Int8(number) => self.scalar(&number.to_string(), Node::Number, meter)?,
+            Value::Numeric(number) => {
+                meter.digits(number.digits())?;
+                let node = if number.scale().is_some() { Node::Number } else { Node::Text };
+                self.scalar(&number.to_string(), node, meter)?;
+            }
+            Value::Float8(number) => {
+                meter.float()?;
+                let node = if number.is_finite() { Node::Number } else { Node::Text };
+                self.scalar(&float::show(*number), node, meter)?;
+            }
+            Value::Text(text) => self.scalar(text, Node::Text, meter)?,
+            Value::Json(json) => self.copy(json.tree(), meter)?,
+            Value::Time(micros) => self.scalar(&time::show_in_json(*micros), Node::Text, meter)?,
+            Value::Uuid(uuid) => self.scalar(&uuid.to_string(), Node::Text, meter)?,
+            Value::Array(elements) => {
+                let head = self.nodes.len();
+                self.nodes.push(Node::Null);
+                for element in elements.iter() {
+                    meter.steps(1)?;
+                    self.value(element, meter)?;
+                }
+                let nodes = count(self.nodes.len() - head - 1)?;
+                self.nodes[head] = Node::Array { items: count(elements.len())?, nodes };
+            }
         }
-        Value::Text(text) => Node::Text(Cow::Borrowed(text)),
-        Value::Time(micros) => Node::Text(time::show_in_json(*micros).into()),
-        Value::Uuid(uuid) => Node::Text(uuid.to_string().into()),
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Jsonb<'static> {
+        let all = 0..self.nodes.len();
+        Jsonb::Built(Arc::new(Document { nodes: self.nodes, text: Cow::Owned(self.text) }), all)
     }
 }
 
 /// The jsonb of any value, as `to_jsonb` makes it.
-pub(in crate::condition) fn of_value<'a>(value: &Value<'a>, meter: &Meter) -> Result<Vec<Node<'a>>, Failure> {
-    let mut nodes = Vec::with_capacity(1);
-    put_value(value, &mut nodes, meter)?;
-    Ok(nodes)
-}
-
-fn put_value<'a>(value: &Value<'a>, to: &mut Vec<Node<'a>>, meter: &Meter) -> Result<(), Failure> {
-    match value {
-        Value::Text(text) => put_text(text.clone(), to, meter)?,
-        Value::Json(json) => copy(json, to, meter)?,
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int4(_)
-        | Value::Int8(_)
-        | Value::Numeric(_)
-        | Value::Float8(_)
-        | Value::Time(_)
-        | Value::Uuid(_) => to.push(of_plain(value).into_owned()),
-        Value::Array(elements) => {
-            let head = to.len();
-            to.push(Node::Null);
-            for element in elements.iter() {
-                put_value(element, to, meter)?;
-            }
-            to[head] = Node::Array { items: count(elements.len())?, nodes: count(to.len() - head - 1)? };
-        }
-    }
-    Ok(())
-}
-
-/// A string, paid for if it is a copy.
-fn put_text<'a>(text: Cow<'a, str>, to: &mut Vec<Node<'a>>, meter: &Meter) -> Result<(), Failure> {
-    if let Cow::Owned(text) = &text {
-        meter.build(text.len())?;
-    }
-    to.push(Node::Text(text));
-    Ok(())
+pub(crate) fn of_value(value: &Value<'_>, meter: &Meter) -> Result<Jsonb<'static>, Failure> {
+    let mut builder = Builder::default();
+    builder.value(value, meter)?;
+    Ok(builder.finish())
 }
 
 /// An object of pairs in any order; of several with one key the last one stays.
-pub(in crate::condition) fn object<'a>(
-    mut pairs: Vec<(Cow<'a, str>, Vec<Node<'a>>)>,
+pub(in crate::condition) fn object(
+    mut pairs: Vec<(Cow<'_, str>, Value<'_>)>,
     meter: &Meter,
-) -> Result<Vec<Node<'a>>, Failure> {
+) -> Result<Jsonb<'static>, Failure> {
+    let key_bytes: usize = pairs.iter().map(|(key, _)| key.len() + 16).sum();
+    meter.bytes(key_bytes.saturating_mul(1 + pairs.len().checked_ilog2().unwrap_or(0) as usize))?;
     pairs.sort_by(|a, b| key_order(&a.0, &b.0));
-    let mut nodes = vec![Node::Null];
+    let mut builder = Builder::default();
+    builder.nodes.push(Node::Null);
     let mut kept = 0;
     let mut rest = pairs.into_iter().peekable();
     while let Some((key, value)) = rest.next() {
@@ -97,71 +127,67 @@ pub(in crate::condition) fn object<'a>(
             continue;
         }
         kept += 1;
-        put_text(key, &mut nodes, meter)?;
-        meter.build((nodes.len() + value.len()) * size_of::<Node<'_>>())?;
-        nodes.extend(value);
+        builder.scalar(&key, Node::Text, meter)?;
+        builder.value(&value, meter)?;
     }
-    nodes[0] = Node::Object { pairs: kept, nodes: count(nodes.len() - 1)? };
-    Ok(nodes)
+    builder.nodes[0] = Node::Object { pairs: kept, nodes: count(builder.nodes.len() - 1)? };
+    Ok(builder.finish())
 }
 
 /// `a || b`: objects are merged, everything else is joined as arrays, where what is no array is one of itself.
-pub(in crate::condition) fn concat<'a>(
-    a: &[Node<'a>],
-    b: &[Node<'a>],
-    meter: &Meter,
-) -> Result<Vec<Node<'a>>, Failure> {
-    let mut nodes = Vec::with_capacity(a.len() + b.len() + 1);
-    nodes.push(Node::Null);
-    if let (Node::Object { .. }, Node::Object { .. }) = (&a[0], &b[0]) {
-        let kept = merge(a, b, &mut nodes, meter)?;
-        nodes[0] = Node::Object { pairs: kept, nodes: count(nodes.len() - 1)? };
-        return Ok(nodes);
+pub(in crate::condition) fn concat(a: Tree<'_>, b: Tree<'_>, meter: &Meter) -> Result<Jsonb<'static>, Failure> {
+    let mut builder = Builder::default();
+    builder.nodes.push(Node::Null);
+    if let (Node::Object { .. }, Node::Object { .. }) = (a.head(), b.head()) {
+        let kept = merge(a, b, &mut builder, meter)?;
+        builder.nodes[0] = Node::Object { pairs: kept, nodes: count(builder.nodes.len() - 1)? };
+        return Ok(builder.finish());
     }
     let mut items = 0;
     for side in [a, b] {
-        let elements = match &side[0] {
+        let elements = match side.head() {
             Node::Array { items: its, .. } => {
                 items += its;
-                &side[1..]
+                side.slice(&side.nodes[1..])
             }
             Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) | Node::Object { .. } => {
                 items += 1;
                 side
             }
         };
-        copy(elements, &mut nodes, meter)?;
+        builder.copy(elements, meter)?;
     }
-    nodes[0] = Node::Array { items, nodes: count(nodes.len() - 1)? };
-    Ok(nodes)
+    builder.nodes[0] = Node::Array { items, nodes: count(builder.nodes.len() - 1)? };
+    Ok(builder.finish())
 }
 
 /// Both are in order, so they are merged in one pass; where both have a key, `b` wins.
-fn merge<'a>(a: &[Node<'a>], b: &[Node<'a>], to: &mut Vec<Node<'a>>, meter: &Meter) -> Result<u32, Failure> {
-    let (mut a, mut b) = (&a[1..], &b[1..]);
+fn merge(a: Tree<'_>, b: Tree<'_>, to: &mut Builder, meter: &Meter) -> Result<u32, Failure> {
+    let (mut a, mut b) = (a.pairs().peekable(), b.pairs().peekable());
     let mut kept = 0;
     loop {
-        let order = match (a.first(), b.first()) {
+        meter.steps(4)?;
+        let order = match (a.peek(), b.peek()) {
             (None, None) => return Ok(kept),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(Node::Text(a)), Some(Node::Text(b))) => key_order(a, b),
-            (Some(_), Some(_)) => Ordering::Equal,
+            (Some((a, _)), Some((b, _))) => {
+                meter.bytes(a.len().min(b.len()))?;
+                key_order(a, b)
+            }
         };
-        let pair = |side: &[Node<'a>]| 1 + side[1].span();
-        kept += 1;
-        match order {
-            Ordering::Less => {
-                copy(&a[..pair(a)], to, meter)?;
-                a = &a[pair(a)..];
+        let pair = match order {
+            Ordering::Less => a.next(),
+            Ordering::Greater => b.next(),
+            Ordering::Equal => {
+                a.next();
+                b.next()
             }
-            Ordering::Greater | Ordering::Equal => {
-                copy(&b[..pair(b)], to, meter)?;
-                if order == Ordering::Equal {
-                    a = &a[pair(a)..];
-                }
-                b = &b[pair(b)..];
-            }
+        };
+        if let Some((key, value)) = pair {
+            kept += 1;
+            to.scalar(key, Node::Text, meter)?;
+            to.copy(value, meter)?;
         }
     }
 }

@@ -1,13 +1,15 @@
-//! Which of two `jsonb` values is larger, and does one contain the other?
+//! Order and containment of `jsonb` values.
 
-use super::{Node, field, items, pairs};
+use super::{Node, Tree, decimal, key_order};
 use crate::condition::failure::Failure;
 use crate::condition::meter::Meter;
-use crate::condition::numeric::Numeric;
 use std::cmp::Ordering;
 
+/// Two arrays with more pairs of elements than this are compared by binary search.
+const PAIRS_SCANNED_MAX: usize = 1 << 10;
+
 /// The order of the kinds: null, string, number, boolean, array, object.
-fn rank(node: &Node<'_>) -> u8 {
+fn rank(node: Node) -> u8 {
     match node {
         Node::Null => 0,
         Node::Text(_) => 1,
@@ -19,28 +21,33 @@ fn rank(node: &Node<'_>) -> u8 {
 }
 
 /// The order of two values.
-pub(in crate::condition) fn compare(a: &[Node<'_>], b: &[Node<'_>], meter: &Meter) -> Result<Ordering, Failure> {
+pub(in crate::condition) fn compare(a: Tree<'_>, b: Tree<'_>, meter: &Meter) -> Result<Ordering, Failure> {
     // Alone, a scalar is kept as an array of one element and compared as such: below an array of one or
     // more elements, above an empty one. Inside others it is itself.
-    match (&a[0], &b[0]) {
+    match (a.head(), b.head()) {
         (scalar, Node::Array { items, .. }) if scalar.is_scalar() => {
-            Ok(if *items == 0 { Ordering::Greater } else { Ordering::Less })
+            Ok(if items == 0 { Ordering::Greater } else { Ordering::Less })
         }
         (Node::Array { items, .. }, scalar) if scalar.is_scalar() => {
-            Ok(if *items == 0 { Ordering::Less } else { Ordering::Greater })
+            Ok(if items == 0 { Ordering::Less } else { Ordering::Greater })
         }
         _ => compare_nodes(a, b, meter),
     }
 }
 
 /// Node by node: the heads of containers tell their sizes first, so two that differ in size are decided there.
-fn compare_nodes(a: &[Node<'_>], b: &[Node<'_>], meter: &Meter) -> Result<Ordering, Failure> {
-    for (a, b) in a.iter().zip(b) {
-        meter.steps(1)?;
-        let order = match (a, b) {
-            (Node::Array { items: a, .. }, Node::Array { items: b, .. }) => a.cmp(b),
-            (Node::Object { pairs: a, .. }, Node::Object { pairs: b, .. }) => a.cmp(b),
-            _ => compare_scalars(a, b, meter)?,
+fn compare_nodes(a: Tree<'_>, b: Tree<'_>, meter: &Meter) -> Result<Ordering, Failure> {
+    for (a_node, b_node) in a.nodes().iter().zip(b.nodes()) {
+        let order = match (*a_node, *b_node) {
+            (Node::Array { items: a, .. }, Node::Array { items: b, .. }) => {
+                meter.steps(1)?;
+                a.cmp(&b)
+            }
+            (Node::Object { pairs: a, .. }, Node::Object { pairs: b, .. }) => {
+                meter.steps(1)?;
+                a.cmp(&b)
+            }
+            (a_node, b_node) => compare_scalars((a, a_node), (b, b_node), meter)?,
         };
         if order != Ordering::Equal {
             return Ok(order);
@@ -49,74 +56,156 @@ fn compare_nodes(a: &[Node<'_>], b: &[Node<'_>], meter: &Meter) -> Result<Orderi
     Ok(Ordering::Equal)
 }
 
-fn compare_scalars(a: &Node<'_>, b: &Node<'_>, meter: &Meter) -> Result<Ordering, Failure> {
+/// The order of two scalars, each with the value that has its text.
+fn compare_scalars(
+    (a_tree, a): (Tree<'_>, Node),
+    (b_tree, b): (Tree<'_>, Node),
+    meter: &Meter,
+) -> Result<Ordering, Failure> {
+    meter.steps(4)?;
     Ok(match (a, b) {
         (Node::Text(a), Node::Text(b)) => {
+            let (a, b) = (a_tree.text(a), b_tree.text(b));
             meter.bytes(a.len().min(b.len()))?;
             a.as_bytes().cmp(b.as_bytes())
         }
-        (Node::Number(a), Node::Number(b)) if a == b => Ordering::Equal,
-        (Node::Number(a), Node::Number(b)) => Numeric::parse(a)?.cmp(&Numeric::parse(b)?),
-        (Node::Bool(a), Node::Bool(b)) => a.cmp(b),
+        (Node::Number(a), Node::Number(b)) => {
+            let (a, b) = (a_tree.text(a), b_tree.text(b));
+            if is_short_integer(a) && is_short_integer(b) {
+                meter.steps(8)?;
+                key_order(a, b)
+            } else {
+                // Every digit is looked at two or three times.
+                meter.steps(16 + 3 * (a.len() + b.len()))?;
+                decimal::compare(a, b)
+            }
+        }
+        (Node::Bool(a), Node::Bool(b)) => a.cmp(&b),
         _ => rank(a).cmp(&rank(b)),
     })
 }
 
+/// Is it a number of few digits, without sign, point and exponent? JSON has no leading zeros, so the longer one is larger.
+fn is_short_integer(number: &str) -> bool {
+    number.len() <= 20 && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Is every part of `part` somewhere in `whole`, at the same place of the structure?
-pub(in crate::condition) fn contains(whole: &[Node<'_>], part: &[Node<'_>], meter: &Meter) -> Result<bool, Failure> {
-    match (&whole[0], &part[0]) {
+pub(in crate::condition) fn contains(whole: Tree<'_>, part: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    match (whole.head(), part.head()) {
         // An array contains a scalar that it has as an element: only here, at the top.
-        (Node::Array { .. }, scalar) if scalar.is_scalar() => has_scalar(whole, scalar, meter),
+        (Node::Array { .. }, scalar) if scalar.is_scalar() => has_scalar(whole, part, meter),
         _ => contains_deep(whole, part, meter),
     }
 }
 
-fn contains_deep(whole: &[Node<'_>], part: &[Node<'_>], meter: &Meter) -> Result<bool, Failure> {
-    meter.steps(1)?;
-    match (&whole[0], &part[0]) {
+fn contains_deep(whole: Tree<'_>, part: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    meter.steps(4)?;
+    match (whole.head(), part.head()) {
         (Node::Object { pairs: have, .. }, Node::Object { pairs: want, .. }) => {
             if have < want {
-                return Ok(false);
+                Ok(false)
+            } else {
+                contains_pairs(whole, part, meter)
             }
-            for (key, value) in pairs(part) {
-                meter.steps(*have as usize)?;
-                let Some(found) = field(whole, key) else { return Ok(false) };
-                if !contains_deep(found, value, meter)? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
         }
-        (Node::Array { .. }, Node::Array { .. }) => {
-            for wanted in items(part) {
-                let found = match &wanted[0] {
-                    scalar if scalar.is_scalar() => has_scalar(whole, scalar, meter)?,
-                    _ => has_container(whole, wanted, meter)?,
-                };
-                if !found {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
+        (Node::Array { .. }, Node::Array { .. }) => contains_items(whole, part, meter),
+        (a, b) if a.is_scalar() && b.is_scalar() => {
+            Ok(compare_scalars((whole, a), (part, b), meter)? == Ordering::Equal)
         }
-        (a, b) if a.is_scalar() && b.is_scalar() => Ok(compare_scalars(a, b, meter)? == Ordering::Equal),
         _ => Ok(false),
     }
 }
 
-fn has_scalar(array: &[Node<'_>], scalar: &Node<'_>, meter: &Meter) -> Result<bool, Failure> {
-    for item in items(array) {
-        meter.steps(1)?;
-        if item[0].is_scalar() && compare_scalars(&item[0], scalar, meter)? == Ordering::Equal {
+/// Keys are in order on both sides, so one pass finds all of them.
+fn contains_pairs(whole: Tree<'_>, part: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    let mut have = whole.pairs();
+    for (key, wanted) in part.pairs() {
+        let found = loop {
+            meter.steps(4)?;
+            let Some((its, value)) = have.next() else { return Ok(false) };
+            meter.bytes(if its.len() == key.len() { key.len() } else { 0 })?;
+            match key_order(its, key) {
+                Ordering::Less => {}
+                Ordering::Equal => break value,
+                Ordering::Greater => return Ok(false),
+            }
+        };
+        if !contains_deep(found, wanted, meter)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn contains_items(whole: Tree<'_>, part: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    let mut sorted = None;
+    let is_large = whole.members().saturating_mul(part.members()) > PAIRS_SCANNED_MAX;
+    for wanted in part.items() {
+        let found = if !wanted.head().is_scalar() {
+            has_container(whole, wanted, meter)?
+        } else if is_large {
+            let scalars = match &mut sorted {
+                Some(scalars) => scalars,
+                none => none.insert(sorted_scalars(whole, meter)?),
+            };
+            is_among(scalars, wanted, meter)?
+        } else {
+            has_scalar(whole, wanted, meter)?
+        };
+        if !found {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The scalars among the elements of an array, in order.
+fn sorted_scalars<'a>(array: Tree<'a>, meter: &Meter) -> Result<Vec<Tree<'a>>, Failure> {
+    meter.build(array.members() * size_of::<Tree<'_>>())?;
+    let mut scalars: Vec<Tree<'a>> = array.items().filter(|item| item.head().is_scalar()).collect();
+    let mut failure = None;
+    // After a failure every pair is equal, so the rest of the sort costs little.
+    scalars.sort_by(|a, b| match &failure {
+        Some(_) => Ordering::Equal,
+        None => compare_scalars((*a, a.head()), (*b, b.head()), meter).unwrap_or_else(|too_costly| {
+            failure = Some(too_costly);
+            Ordering::Equal
+        }),
+    });
+    failure.map_or(Ok(scalars), Err)
+}
+
+fn is_among(scalars: &[Tree<'_>], wanted: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    let (mut low, mut high) = (0, scalars.len());
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        let its = scalars[middle];
+        match compare_scalars((its, its.head()), (wanted, wanted.head()), meter)? {
+            Ordering::Equal => return Ok(true),
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+        }
+    }
+    Ok(false)
+}
+
+fn has_scalar(array: Tree<'_>, scalar: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    for item in array.items() {
+        meter.steps(2)?;
+        if item.head().is_scalar()
+            && compare_scalars((item, item.head()), (scalar, scalar.head()), meter)? == Ordering::Equal
+        {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn has_container(array: &[Node<'_>], wanted: &[Node<'_>], meter: &Meter) -> Result<bool, Failure> {
-    for item in items(array) {
-        if !item[0].is_scalar() && contains_deep(item, wanted, meter)? {
+fn has_container(array: Tree<'_>, wanted: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
+    for item in array.items() {
+        meter.steps(2)?;
+        if !item.head().is_scalar() && contains_deep(item, wanted, meter)? {
             return Ok(true);
         }
     }
@@ -124,18 +213,28 @@ fn has_container(array: &[Node<'_>], wanted: &[Node<'_>], meter: &Meter) -> Resu
 }
 
 /// Is the text a key of the object, a string of the array, or the string itself?
-pub(in crate::condition) fn exists(value: &[Node<'_>], text: &str, meter: &Meter) -> Result<bool, Failure> {
+pub(in crate::condition) fn exists(value: Tree<'_>, text: &str, meter: &Meter) -> Result<bool, Failure> {
+    let is_same = |item: Tree<'_>| match item.head() {
+        Node::Text(found) => {
+            let found = item.text(found);
+            meter.bytes(if found.len() == text.len() { text.len() } else { 0 })?;
+            Ok(found == text)
+        }
+        _ => Ok(false),
+    };
     meter.steps(1)?;
-    match &value[0] {
-        Node::Object { pairs, .. } => {
-            meter.steps(*pairs as usize)?;
-            Ok(field(value, text).is_some())
+    match value.head() {
+        Node::Object { .. } => Ok(value.field(text, meter)?.is_some()),
+        Node::Array { .. } => {
+            for item in value.items() {
+                meter.steps(3)?;
+                if is_same(item)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         }
-        Node::Array { items: count, .. } => {
-            meter.steps(*count as usize)?;
-            Ok(items(value).any(|item| matches!(&item[0], Node::Text(found) if found == text)))
-        }
-        Node::Text(found) => Ok(found == text),
+        Node::Text(_) => is_same(value),
         Node::Null | Node::Bool(_) | Node::Number(_) => Ok(false),
     }
 }

@@ -1,42 +1,76 @@
-//! Which nodes does a JSON text stand for?
+//! Parser of JSON text.
 //!
-//! One pass, strict, nothing copied but strings with escapes. What Postgres' `jsonb` refuses is refused: `\u0000`, lone
-//! surrogates, numbers beyond every use.
+//! One pass, strict; only strings with escapes are copied. Everything that Postgres' `jsonb` refuses is refused: `\u0000`, lone
+//! surrogates, numbers with too many digits. Objects whose keys are not in order are sorted: small ones in place, the others in one
+//! pass over the whole value at the end, so that a node is moved once however deeply it is nested.
 
-use super::{DEPTH_MAX, Node, key_order};
+use super::decimal;
+use super::{DEPTH_MAX, Node, Parsed, Span, key_order};
 use crate::condition::failure::Failure;
-use crate::condition::numeric::Numeric;
+use crate::condition::meter::Meter;
 use crate::condition::types::Scalar;
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// Objects of up to so many pairs are put in order where they are.
-const SMALL_PAIRS_MAX: u32 = 12;
+/// Objects of up to so many nodes are sorted in place.
+const SMALL_NODES_MAX: usize = 48;
 /// Numbers without an exponent and up to this length need no look at how many digits they have.
 const NUMBER_BYTES_PLAIN: usize = 400;
+/// Texts of fewer bytes begin with a vector for so many nodes.
+const SMALL_BYTES_MAX: usize = 4 << 10;
+const SMALL_NODES: usize = 24;
+/// Steps for each byte of text.
+const STEPS_PER_BYTE: usize = 3;
 
-/// Appends the nodes of a text to `nodes`.
-pub(in crate::condition) fn parse<'a>(text: &'a str, nodes: &mut Vec<Node<'a>>) -> Result<(), Failure> {
-    let mut parser = Parser { text, bytes: text.as_bytes(), at: 0, nodes, moved: Vec::new(), order: Vec::new() };
-    parser.blanks();
-    let whole = parser.value(0).and_then(|()| {
-        parser.blanks();
-        (parser.at == text.len()).then_some(())
-    });
-    whole.ok_or_else(|| Failure::bad_text(Scalar::Jsonb.into(), text))
+/// The nodes of a text.
+pub(in crate::condition) fn parse(text: &str, meter: &Meter) -> Result<Parsed, Failure> {
+    meter.steps(text.len().saturating_mul(STEPS_PER_BYTE))?;
+    meter.nodes(nodes_max(text))?;
+    parse_free(text).ok_or_else(|| Failure::bad_text(Scalar::Jsonb.into(), text))
 }
 
-struct Parser<'a, 'n> {
+/// How many nodes a text has at most: every node but the first follows one of these characters.
+fn nodes_max(text: &str) -> usize {
+    1 + text.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count()
+}
+
+/// The nodes of a text whose size is bounded elsewhere; none if it is not JSON.
+pub(in crate::condition) fn parse_free(text: &str) -> Option<Parsed> {
+    // The vector of a long text never grows; pages that stay unused take no memory.
+    let capacity = if text.len() < SMALL_BYTES_MAX { SMALL_NODES } else { nodes_max(text) };
+    let (bytes, nodes) = (text.as_bytes(), Vec::with_capacity(capacity));
+    let mut parser = Parser { text, bytes, at: 0, nodes, unescaped: None, is_ordered: true };
+    parser.blanks();
+    parser.value(0)?;
+    parser.blanks();
+    if parser.at != text.len() {
+        return None;
+    }
+    if !parser.is_ordered {
+        parser.sort();
+    }
+    Some(Parsed { nodes: parser.nodes, unescaped: parser.unescaped })
+}
+
+struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    nodes: &'n mut Vec<Node<'a>>,
-    /// Room for the pairs of an object that are not in order, and for their places.
-    moved: Vec<Node<'a>>,
-    order: Vec<(usize, usize)>,
+    nodes: Vec<Node>,
+    /// The text, followed by the strings that had escapes.
+    unescaped: Option<String>,
+    /// Are the pairs of all objects in order?
+    is_ordered: bool,
 }
 
-impl<'a> Parser<'a, '_> {
+/// The text of a key.
+fn key<'t>(text: &'t str, node: &Node) -> &'t str {
+    match node {
+        Node::Text(span) => &text[span.at as usize..(span.at + span.bytes) as usize],
+        Node::Null | Node::Bool(_) | Node::Number(_) | Node::Array { .. } | Node::Object { .. } => "",
+    }
+}
+
+impl Parser<'_> {
     fn blanks(&mut self) {
         while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
@@ -47,7 +81,7 @@ impl<'a> Parser<'a, '_> {
         (self.bytes.get(self.at) == Some(&byte)).then(|| self.at += 1)
     }
 
-    fn word(&mut self, word: &str, node: Node<'a>) -> Option<()> {
+    fn word(&mut self, word: &str, node: Node) -> Option<()> {
         self.bytes[self.at..].starts_with(word.as_bytes()).then(|| {
             self.at += word.len();
             self.nodes.push(node);
@@ -59,8 +93,8 @@ impl<'a> Parser<'a, '_> {
             b'{' => self.object(depth + 1),
             b'[' => self.array(depth + 1),
             b'"' => {
-                let text = self.string()?;
-                self.nodes.push(Node::Text(text));
+                let span = self.string()?;
+                self.nodes.push(Node::Text(span));
                 Some(())
             }
             b'-' | b'0'..=b'9' => self.number(),
@@ -103,20 +137,17 @@ impl<'a> Parser<'a, '_> {
         let head = self.nodes.len();
         self.nodes.push(Node::Null);
         self.at += 1;
-        let (mut pairs, mut in_order, mut last_key) = (0, true, None);
+        let (mut pairs, mut in_order, mut last_key): (u32, bool, Option<Node>) = (0, true, None);
         self.blanks();
         if self.take(b'}').is_none() {
             loop {
                 self.blanks();
-                let key = self.string()?;
-                let key_at = self.nodes.len();
-                if let Some(last) = last_key
-                    && let Node::Text(last) = &self.nodes[last]
-                {
-                    in_order &= key_order(last, &key) == Ordering::Less;
+                let key = Node::Text(self.string()?);
+                if let Some(last) = last_key {
+                    in_order &= self.key_order(&last, &key) == Ordering::Less;
                 }
-                last_key = Some(key_at);
-                self.nodes.push(Node::Text(key));
+                last_key = Some(key);
+                self.nodes.push(key);
                 self.blanks();
                 self.take(b':')?;
                 self.blanks();
@@ -128,15 +159,23 @@ impl<'a> Parser<'a, '_> {
                 }
             }
         }
-        if !in_order {
-            pairs = if pairs <= SMALL_PAIRS_MAX { self.insert_in_order(head + 1) } else { self.put_in_order(head + 1) };
+        if !in_order && self.nodes.len() - head <= SMALL_NODES_MAX {
+            pairs = self.insert_in_order(head + 1);
+        } else {
+            self.is_ordered &= in_order;
         }
         let nodes = u32::try_from(self.nodes.len() - head - 1).ok()?;
         self.nodes[head] = Node::Object { pairs, nodes };
         Some(())
     }
 
-    /// The same as [`Self::put_in_order`] for few pairs, by moving each one to its place.
+    fn key_order(&self, a: &Node, b: &Node) -> Ordering {
+        let text = self.unescaped.as_deref().unwrap_or(self.text);
+        key_order(key(text, a), key(text, b))
+    }
+
+    /// Sorts the pairs that begin at `first` by moving each one to its place. Of those with one key the last is kept. Says how
+    /// many are left.
     fn insert_in_order(&mut self, first: usize) -> u32 {
         let (mut pairs, mut at) = (0, first);
         while at < self.nodes.len() {
@@ -144,16 +183,13 @@ impl<'a> Parser<'a, '_> {
             let (mut place, mut replaced) = (first, 0);
             while place < at {
                 let before = 1 + self.nodes[place + 1].span();
-                match (&self.nodes[place], &self.nodes[at]) {
-                    (Node::Text(its), Node::Text(key)) => match key_order(its, key) {
-                        Ordering::Less => place += before,
-                        Ordering::Equal => {
-                            replaced = before;
-                            break;
-                        }
-                        Ordering::Greater => break,
-                    },
-                    _ => break,
+                match self.key_order(&self.nodes[place], &self.nodes[at]) {
+                    Ordering::Less => place += before,
+                    Ordering::Equal => {
+                        replaced = before;
+                        break;
+                    }
+                    Ordering::Greater => break,
                 }
             }
             self.nodes[place..at + span].rotate_right(span);
@@ -164,39 +200,12 @@ impl<'a> Parser<'a, '_> {
         pairs
     }
 
-    /// Sorts the pairs that begin at `first` and keeps the last of those with one key. Says how many are left.
-    fn put_in_order(&mut self, first: usize) -> u32 {
-        self.order.clear();
-        let mut at = first;
-        while at < self.nodes.len() {
-            let end = at + 1 + self.nodes[at + 1].span();
-            self.order.push((at - first, end - first));
-            at = end;
-        }
-        self.moved.clear();
-        self.moved.extend(self.nodes.drain(first..));
-        let moved = &mut self.moved;
-        let key_at = |moved: &[Node<'a>], at: usize| match &moved[at] {
-            Node::Text(key) => key.clone(),
-            Node::Null | Node::Bool(_) | Node::Number(_) | Node::Array { .. } | Node::Object { .. } => {
-                Cow::Borrowed("")
-            }
-        };
-        // Stable, so that of two equal keys the later one comes second.
-        self.order.sort_by(|a, b| match (&moved[a.0], &moved[b.0]) {
-            (Node::Text(a), Node::Text(b)) => key_order(a, b),
-            _ => Ordering::Equal,
-        });
-        let mut pairs = 0;
-        for (index, (start, end)) in self.order.iter().enumerate() {
-            let next = self.order.get(index + 1);
-            if next.is_some_and(|next| key_at(moved, *start) == key_at(moved, next.0)) {
-                continue;
-            }
-            pairs += 1;
-            self.nodes.extend(moved[*start..*end].iter_mut().map(|node| std::mem::replace(node, Node::Null)));
-        }
-        pairs
+    /// Sorts the pairs of all objects.
+    fn sort(&mut self) {
+        let unsorted = std::mem::take(&mut self.nodes);
+        let mut sorted = Vec::with_capacity(unsorted.len());
+        put_sorted(&unsorted, self.unescaped.as_deref().unwrap_or(self.text), &mut sorted);
+        self.nodes = sorted;
     }
 
     fn number(&mut self) -> Option<()> {
@@ -220,10 +229,10 @@ impl<'a> Parser<'a, '_> {
             self.digits()?;
         }
         let number = &self.text[start..self.at];
-        if exponent || number.len() > NUMBER_BYTES_PLAIN {
-            Numeric::parse(number).ok()?;
+        if (exponent || number.len() > NUMBER_BYTES_PLAIN) && !decimal::has_room(number) {
+            return None;
         }
-        self.nodes.push(Node::Number(Cow::Borrowed(number)));
+        self.nodes.push(Node::Number(Span::new(start, number.len())?));
         Some(())
     }
 
@@ -235,16 +244,16 @@ impl<'a> Parser<'a, '_> {
         (self.at > start).then_some(())
     }
 
-    fn string(&mut self) -> Option<Cow<'a, str>> {
+    fn string(&mut self) -> Option<Span> {
         self.take(b'"')?;
         let start = self.at;
         loop {
             match self.bytes.get(self.at)? {
                 b'"' => {
                     self.at += 1;
-                    return Some(Cow::Borrowed(&self.text[start..self.at - 1]));
+                    return Span::new(start, self.at - 1 - start);
                 }
-                b'\\' => return self.escaped(start).map(Cow::Owned),
+                b'\\' => return self.escaped(start),
                 0x00..0x20 => return None,
                 _ => self.at += 1,
             }
@@ -252,15 +261,23 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// The rest of a string from its first escape on.
-    fn escaped(&mut self, start: usize) -> Option<String> {
-        let mut text = self.text[start..self.at].to_owned();
+    fn escaped(&mut self, start: usize) -> Option<Span> {
+        let mut text = self.unescaped.take().unwrap_or_else(|| {
+            let mut text = String::with_capacity(2 * self.text.len());
+            text.push_str(self.text);
+            text
+        });
+        let unescaped_at = text.len();
+        text.push_str(&self.text[start..self.at]);
         let mut plain_from = self.at;
         loop {
             match self.bytes.get(self.at)? {
                 b'"' => {
                     text.push_str(&self.text[plain_from..self.at]);
                     self.at += 1;
-                    return Some(text);
+                    let span = Span::new(unescaped_at, text.len() - unescaped_at);
+                    self.unescaped = Some(text);
+                    return span;
                 }
                 b'\\' => {
                     text.push_str(&self.text[plain_from..self.at]);
@@ -306,15 +323,58 @@ impl<'a> Parser<'a, '_> {
     }
 }
 
+/// Appends a value with the pairs of all its objects in order. Of pairs with one key the last is kept.
+fn put_sorted(value: &[Node], text: &str, to: &mut Vec<Node>) {
+    let head = to.len();
+    to.push(value[0]);
+    match value[0] {
+        Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) => {}
+        Node::Array { items, .. } => {
+            let mut rest = &value[1..];
+            while let Some(first) = rest.first() {
+                let (item, after) = rest.split_at(first.span());
+                if item.len() == 1 {
+                    to.push(item[0])
+                } else {
+                    put_sorted(item, text, to)
+                }
+                rest = after;
+            }
+            to[head] = Node::Array { items, nodes: (to.len() - head - 1) as u32 };
+        }
+        Node::Object { .. } => {
+            let mut pairs = Vec::new();
+            let mut at = 1;
+            while at < value.len() {
+                pairs.push(at);
+                at += 1 + value[at + 1].span();
+            }
+            // Stable, so that of two equal keys the later one comes second.
+            pairs.sort_by(|a, b| key_order(key(text, &value[*a]), key(text, &value[*b])));
+            let mut kept = 0;
+            for (index, at) in pairs.iter().enumerate() {
+                let its = key(text, &value[*at]);
+                if pairs.get(index + 1).is_some_and(|next| key(text, &value[*next]) == its) {
+                    continue;
+                }
+                kept += 1;
+                to.push(value[*at]);
+                put_sorted(&value[at + 1..at + 1 + value[at + 1].span()], text, to);
+            }
+            to[head] = Node::Object { pairs: kept, nodes: (to.len() - head - 1) as u32 };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::print;
     use super::*;
 
     fn shown(text: &str) -> Option<String> {
-        let mut nodes = Vec::new();
-        parse(text, &mut nodes).ok()?;
-        Some(print(&nodes))
+        let meter = Meter::new();
+        let parsed = parse(text, &meter).ok()?;
+        Some(print(parsed.tree(text), &meter).unwrap())
     }
 
     #[test]

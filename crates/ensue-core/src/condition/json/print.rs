@@ -1,92 +1,117 @@
-//! What is the text of a `jsonb` value?
+//! Text of a `jsonb` value.
 
-use super::Node;
+use super::decimal::{number_text, plain_number, written_bytes};
+use super::{Node, Tree, parse};
 use crate::condition::failure::Failure;
-use crate::condition::numeric::Numeric;
+use crate::condition::meter::Meter;
+
+/// Steps for each node, beside those for the bytes that are written.
+const STEPS_PER_NODE: usize = 8;
+
+/// Steps for each digit of a number that is written otherwise than it was read.
+const STEPS_PER_DIGIT: usize = 8;
 
 /// The text as Postgres writes it: a blank after each colon and comma, numbers without exponent.
-pub(in crate::condition) fn print(value: &[Node<'_>]) -> String {
-    let mut text = String::new();
-    write(value, &mut text);
-    text
-}
-
-fn write(value: &[Node<'_>], to: &mut String) {
-    match &value[0] {
-        Node::Null => to.push_str("null"),
-        Node::Bool(true) => to.push_str("true"),
-        Node::Bool(false) => to.push_str("false"),
-        Node::Number(number) => to.push_str(&number_text(number)),
-        Node::Text(text) => write_string(text, to),
-        Node::Array { .. } => {
-            to.push('[');
-            for (index, item) in super::items(value).enumerate() {
-                if index > 0 {
-                    to.push_str(", ");
-                }
-                write(item, to);
-            }
-            to.push(']');
-        }
-        Node::Object { .. } => {
-            to.push('{');
-            for (index, (key, item)) in super::pairs(value).enumerate() {
-                if index > 0 {
-                    to.push_str(", ");
-                }
-                write_string(key, to);
-                to.push_str(": ");
-                write(item, to);
-            }
-            to.push('}');
-        }
-    }
-}
-
-/// A number without exponent and without a minus before zero; almost always as it was written.
-pub(crate) fn number_text(number: &str) -> std::borrow::Cow<'_, str> {
-    if !number.starts_with("-0") && !number.contains(['e', 'E']) {
-        return number.into();
-    }
-    match Numeric::parse(number) {
-        Ok(numeric) => numeric.to_string().into(),
-        // Cannot be: the parser let only numbers in.
-        Err(_) => number.into(),
-    }
+pub(in crate::condition) fn print(value: Tree<'_>, meter: &Meter) -> Result<String, Failure> {
+    let mut printer = Printer { text: String::new(), meter, number: |number| number_text(number).into_owned() };
+    printer.write(value)?;
+    Ok(printer.text)
 }
 
 /// One text for every way to write a value: fields in order, numbers without the zeros that change nothing.
 pub(in crate::condition) fn identity(text: &str) -> Result<String, Failure> {
-    let mut nodes = Vec::new();
-    super::parse(text, &mut nodes)?;
-    let plain = |node| match node {
-        Node::Number(number) => Node::Number(plain_number(&number_text(&number)).to_owned().into()),
-        other => other,
-    };
-    let nodes: Vec<Node<'_>> = nodes.into_iter().map(plain).collect();
-    Ok(print(&nodes))
+    let meter = Meter::new();
+    let parsed = parse(text, &meter)?;
+    let plain = |number: &str| plain_number(&number_text(number)).to_owned();
+    let mut printer = Printer { text: String::new(), meter: &meter, number: plain };
+    printer.write(parsed.tree(text))?;
+    Ok(printer.text)
 }
 
-/// A decimal number without the zeros that change nothing.
-pub(crate) fn plain_number(text: &str) -> &str {
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
-    if text == "-0" { "0" } else { text }
+struct Printer<'m> {
+    text: String,
+    meter: &'m Meter,
+    number: fn(&str) -> String,
 }
 
-fn write_string(text: &str, to: &mut String) {
-    to.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => to.push_str("\\\""),
-            '\\' => to.push_str("\\\\"),
-            '\u{8}' => to.push_str("\\b"),
-            '\u{c}' => to.push_str("\\f"),
-            '\n' => to.push_str("\\n"),
-            '\r' => to.push_str("\\r"),
-            '\t' => to.push_str("\\t"),
-            '\0'..' ' => to.push_str(&format!("\\u{:04x}", u32::from(character))),
-            other => to.push(other),
+impl Printer<'_> {
+    /// Pays for so many bytes before they are written, if the text may become so long.
+    fn pay(&self, bytes: usize) -> Result<(), Failure> {
+        self.meter.steps(STEPS_PER_NODE)?;
+        self.meter.append(self.text.len(), bytes)
+    }
+
+    fn write(&mut self, value: Tree<'_>) -> Result<(), Failure> {
+        match value.head() {
+            Node::Null => self.push("null"),
+            Node::Bool(true) => self.push("true"),
+            Node::Bool(false) => self.push("false"),
+            Node::Number(span) => {
+                let number = value.text(span);
+                self.pay(written_bytes(number))?;
+                if number.contains(['e', 'E', '-', '.']) {
+                    self.meter.steps(STEPS_PER_DIGIT * written_bytes(number))?;
+                    self.text.push_str(&(self.number)(number));
+                } else {
+                    self.text.push_str(number);
+                }
+                Ok(())
+            }
+            Node::Text(span) => self.string(value.text(span)),
+            Node::Array { .. } => {
+                self.push("[")?;
+                for (index, item) in value.items().enumerate() {
+                    if index > 0 {
+                        self.text.push_str(", ");
+                    }
+                    self.write(item)?;
+                }
+                self.push("]")
+            }
+            Node::Object { .. } => {
+                self.push("{")?;
+                for (index, (key, item)) in value.pairs().enumerate() {
+                    if index > 0 {
+                        self.text.push_str(", ");
+                    }
+                    self.string(key)?;
+                    self.text.push_str(": ");
+                    self.write(item)?;
+                }
+                self.push("}")
+            }
         }
     }
-    to.push('"');
+
+    fn push(&mut self, word: &str) -> Result<(), Failure> {
+        self.pay(word.len())?;
+        self.text.push_str(word);
+        Ok(())
+    }
+
+    fn string(&mut self, text: &str) -> Result<(), Failure> {
+        self.pay(text.len() + 2)?;
+        self.meter.steps(text.len())?;
+        self.text.push('"');
+        let mut rest = text;
+        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
+            self.text.push_str(&rest[..at]);
+            // The longest escape has six bytes.
+            self.pay(6)?;
+            match rest.as_bytes()[at] {
+                b'"' => self.text.push_str("\\\""),
+                b'\\' => self.text.push_str("\\\\"),
+                0x8 => self.text.push_str("\\b"),
+                0xc => self.text.push_str("\\f"),
+                b'\n' => self.text.push_str("\\n"),
+                b'\r' => self.text.push_str("\\r"),
+                b'\t' => self.text.push_str("\\t"),
+                control => self.text.push_str(&format!("\\u{control:04x}")),
+            }
+            rest = &rest[at + 1..];
+        }
+        self.text.push_str(rest);
+        self.text.push('"');
+        Ok(())
+    }
 }

@@ -39,7 +39,7 @@ async fn access(remote: &Remote, checks: &mut Checks) {
     match remote.about("openapi.json").await {
         Ok((StatusCode::UNAUTHORIZED, _, _)) => {
             let fix = "by --token-file, ENSUE_TOKEN or --token";
-            checks.problem("access", remote.unauthorized().to_string(), fix);
+            checks.problem("access", remote.unauthorized(), fix);
         }
         Ok(_) => checks.ok("access", "requests from here are let in"),
         Err(error) => checks.problem("access", format!("{error:#}"), "try again"),

@@ -9,6 +9,7 @@ use ensue::{
     StoreError, Timestamp, rusqlite,
 };
 use jiff::SignedDuration;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const OPEN_MAX: Duration = Duration::from_secs(15);
 const CLOCK_SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
 /// How long a delayed event may be overdue while somebody releases them.
 const OVERDUE_MAX: SignedDuration = SignedDuration::from_secs(10);
+/// How long a transaction may hold a lock for which others wait.
+const LOCK_HELD_MAX: Duration = Duration::from_secs(1);
 /// How many differences of the schema are told of by name.
 const DRIFT_NAMED_MAX: usize = 10;
 /// Less room than this on the disk is a problem.
@@ -32,6 +35,7 @@ pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut 
             if !Path::new(path).exists() {
                 return checks.note("store", format!("{address} is not there yet"), "`ensue serve` makes it");
             }
+            mode(Path::new(path), checks);
             match SqliteStore::lock_holder(path) {
                 Ok(Some(holder)) => checks.ok("lock", format!("{holder} writes to it; others may read")),
                 Ok(None) => checks.ok("lock", "nobody writes to it right now"),
@@ -59,6 +63,7 @@ pub(super) async fn look(address: &Address, retention: &Retention, checks: &mut 
     checks.ok("store", format!("{address} answers"));
     engine(address, checks).await;
     schema(address, checks).await;
+    locks(address, checks).await;
     log(&bus, checks).await;
     groups::look(&bus, retention, checks).await;
     jobs::look(&bus, checks).await;
@@ -117,6 +122,36 @@ async fn drift(address: &Address) -> Result<Vec<Drift>, StoreError> {
     PostgresStore::open(address.as_str(), options).await?.drift().await
 }
 
+/// Does one transaction keep others waiting for a lock of ours? A session that is there twice has not moved in between.
+async fn locks(address: &Address, checks: &mut Checks) {
+    if !matches!(address.place(), Place::Postgres) {
+        return;
+    }
+    let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
+    let looking = async {
+        let store = PostgresStore::open(address.as_str(), options).await?;
+        let before = store.lock_holders().await?;
+        if before.iter().all(|holder| holder.waiting == 0) {
+            return Ok(Vec::new());
+        }
+        tokio::time::sleep(LOCK_HELD_MAX).await;
+        let mut held = store.lock_holders().await?;
+        held.retain(|now| now.waiting > 0 && before.iter().any(|before| before.transaction == now.transaction));
+        Ok::<_, StoreError>(held)
+    };
+    match looking.await {
+        Ok(held) if held.is_empty() => checks.ok("locks", "nobody waits for one"),
+        Ok(held) => {
+            for holder in held {
+                let waiting = output::counted(holder.waiting, "session");
+                let found = format!("{} keeps {waiting} waiting for a lock", holder.who);
+                checks.problem("locks", found, "end that transaction, with pg_terminate_backend(pid) if need be");
+            }
+        }
+        Err(error) => checks.note("locks", format!("cannot be seen ({error})"), "look at pg_locks with psql"),
+    }
+}
+
 /// What the server is set to, over a connection like those of `serve`, TLS and all.
 async fn postgres_settings(address: &Address) -> Result<ServerSettings, StoreError> {
     let options = PostgresOptions { read_only: true, ..PostgresOptions::default() };
@@ -126,8 +161,9 @@ async fn postgres_settings(address: &Address) -> Result<ServerSettings, StoreErr
 async fn log(bus: &Ensue, checks: &mut Checks) {
     let store = bus.store();
     let here = Timestamp::now();
-    let asked = tokio::try_join!(store.bounds(), store.now(), store.pending(1), store.pending_count());
-    let (bounds, now, pending, pending_count) = match asked {
+    let asked =
+        tokio::try_join!(store.bounds(), store.now(), store.pending(1), store.pending_count(), store.outbox_rejected());
+    let (bounds, now, pending, pending_count, rejected) = match asked {
         Ok(answers) => answers,
         Err(error) => return checks.problem("log", error.to_string(), "run `ensue verify`"),
     };
@@ -141,6 +177,13 @@ async fn log(bus: &Ensue, checks: &mut Checks) {
             let found = format!("{}, seq {} to {}", output::events(count), bounds.first, bounds.last);
             checks.ok("log", found);
         }
+    }
+    if rejected > 0 {
+        checks.problem(
+            "outbox",
+            format!("{} cannot enter the log", output::counted(rejected, "row")),
+            "see reason in the table outbox_rejected; call requeue_rejected(number), or delete the row",
+        );
     }
     match pending.first() {
         None => checks.ok("pending", "no delayed event waits"),
@@ -168,6 +211,16 @@ async fn log(bus: &Ensue, checks: &mut Checks) {
         );
     } else {
         checks.ok("clock", "the store's clock and this machine's agree");
+    }
+}
+
+/// Notes that others than the owner can read the log.
+fn mode(path: &Path, checks: &mut Checks) {
+    let Ok(mode) = path.metadata().map(|file| file.permissions().mode() & 0o777) else { return };
+    if mode & 0o044 != 0 {
+        let path = path.display();
+        let found = format!("{path} can be read by others than its owner (mode {mode:o})");
+        checks.note("file", found, format!("chmod 600 {path} {path}-wal {path}-shm, unless that is meant"));
     }
 }
 

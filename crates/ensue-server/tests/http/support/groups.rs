@@ -96,7 +96,7 @@ pub async fn a_group_reads_what_its_subscriptions_want_and_goes_on_where_it_comm
 
 /// H16: what a reader whose lease has run out still wants to write changes nothing.
 pub async fn one_reads_at_a_time_and_a_lost_lease_changes_nothing(server: &Server) {
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     server.publish_event(json!({"topic": "a"})).await;
     server.publish_event(json!({"topic": "b"})).await;
     let long = server.group_ok("POST", "g/read", json!({"lease_ms": 3_600_000}), 200).await;
@@ -144,7 +144,7 @@ pub async fn one_reads_at_a_time_and_a_lost_lease_changes_nothing(server: &Serve
 
 /// Every place outside of what can be read or was read is refused with what can.
 pub async fn cursors_outside_of_their_bounds_are_refused_with_the_bounds(server: &Server) {
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     for topic in ["a", "b", "c"] {
         server.publish_event(json!({"topic": topic})).await;
     }
@@ -208,7 +208,7 @@ pub async fn a_long_poll_is_woken_by_what_the_group_wants(server: &Server) {
 pub async fn a_condition_that_fails_is_told_with_its_subscription(server: &Server) {
     let poison = json!({"where": "(e.payload->>'n')::int > 5"});
     let poison = server.group_ok("POST", "g/subscriptions", poison, 201).await["id"].clone();
-    let all = server.group_ok("POST", "g/subscriptions", json!({}), 201).await["id"].clone();
+    let all = server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await["id"].clone();
     for n in ["seven", "9"] {
         server.publish_event(json!({"topic": "t", "payload": {"n": n}})).await;
     }
@@ -226,8 +226,8 @@ pub async fn a_condition_that_fails_is_told_with_its_subscription(server: &Serve
 /// An event that is sent to a subscription is for that one alone, whatever the others want.
 pub async fn an_event_to_a_subscription_is_for_it_alone(server: &Server) {
     let one = server.group_ok("POST", "g/subscriptions", json!({"topic": "never"}), 201).await["id"].clone();
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
-    server.group_ok("POST", "h/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
+    server.group_ok("POST", "h/subscriptions", json!({"where": "true"}), 201).await;
     server.publish_event(json!({"topic": "t", "to": one})).await;
     let read = server.group_ok("POST", "g/read", json!({}), 200).await;
     assert_eq!(read["events"][0]["subscriptions"], json!([one]));
@@ -284,9 +284,9 @@ pub async fn a_handlers_group_is_read_by_its_handler_alone(server: &Server) {
     let new = NewGroup { name, kind: GroupKind::Handler, start: Start::Now, slots };
     server.bus.store().create_group(new).await.unwrap();
     server.publish_event(json!({"topic": "t"})).await;
-    let lease = "00".to_string() + &"00".repeat(56);
+    let lease = "00".to_string() + &"00".repeat(72);
     for (method, path, body) in [
-        ("POST", "order.index/subscriptions", json!({})),
+        ("POST", "order.index/subscriptions", json!({"where": "true"})),
         ("POST", "order.index/read", json!({})),
         ("POST", "order.index/read", json!({"peek": true})),
         ("DELETE", "order.index/subscriptions/0190a5a0-0000-7000-8000-000000000001", Value::Null),
@@ -294,7 +294,7 @@ pub async fn a_handlers_group_is_read_by_its_handler_alone(server: &Server) {
     ] {
         assert!(server.group(method, path, body).await.problem(409).contains("handler"), "{method} {path}");
     }
-    let body = json!({"cursor": 1, "lease": lease.replacen("00", "01", 1)});
+    let body = json!({"cursor": 1, "lease": lease.replacen("00", "02", 1)});
     assert!(server.group("POST", "order.index/commit", body).await.problem(409).contains("handler"));
     server.group("PUT", "order.index", json!({})).await.problem(409);
     assert_eq!(server.group_ok("GET", "order.index", Value::Null, 200).await["kind"], "handler");
@@ -304,7 +304,7 @@ pub async fn a_handlers_group_is_read_by_its_handler_alone(server: &Server) {
 
 /// What retention took is told exactly, to who reads and to who looks; and remembered when it is passed.
 pub async fn what_retention_took_is_told(server: &Server) {
-    server.group_ok("POST", "g/subscriptions", json!({}), 201).await;
+    server.group_ok("POST", "g/subscriptions", json!({"where": "true"}), 201).await;
     for _ in 0..10 {
         server.publish_event(json!({"topic": "t"})).await;
     }

@@ -122,8 +122,8 @@ pub async fn a_job_is_sent_claimed_said_of_and_completed_with_its_events(server:
         (&Value::Null, &json!(3), &json!(1))
     );
     assert_eq!(logs["logs"][0]["time"], "2026-01-01T00:00:00Z");
-    // Settled twice.
-    for (verb, body) in [("complete", json!({})), ("fail", json!({"error": "x"})), ("snooze", json!({"for_ms": 1}))] {
+    // Settled in another way.
+    for (verb, body) in [("fail", json!({"error": "x"})), ("snooze", json!({"for_ms": 1}))] {
         assert!(server.under(&claimed, verb, body).await.problem(409).contains("lease lost"));
     }
     assert_eq!(server.job(&id).await, done);
@@ -244,7 +244,9 @@ pub async fn a_snoozed_job_comes_back_and_no_attempt_is_used_up(server: &Server)
         let claimed = server.claim_one("h").await;
         assert_eq!((claimed["id"].as_str(), &claimed["attempts"]), (Some(&*id), &json!(1)));
         let snoozed = server.under_ok(&claimed, "snooze", json!({"for_ms": 20})).await;
-        assert_eq!((&snoozed["state"], &snoozed["attempts"]), (&json!("scheduled"), &json!(0)));
+        // On a busy machine its time may have come before the answer.
+        assert!(["scheduled", "available"].contains(&snoozed["state"].as_str().unwrap()), "{snoozed}");
+        assert_eq!(snoozed["attempts"], 0);
     }
     running.shutdown(PATIENCE).await.unwrap();
 }

@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub mod claims;
 pub mod defined;
 pub mod groups;
 pub mod jobs;
@@ -220,6 +221,10 @@ fn request(method: &str, target: &str, headers: &[&str], body: &[u8]) -> Vec<u8>
     for header in headers {
         head.push_str(header);
         head.push_str("\r\n");
+    }
+    let has_type = headers.iter().any(|header| header.to_ascii_lowercase().starts_with("content-type:"));
+    if body.is_empty() && matches!(method, "POST" | "PUT" | "DELETE") && !has_type {
+        head.push_str("Content-Type: application/json\r\n");
     }
     if !body.is_empty() || method == "POST" {
         head.push_str(&format!("Content-Length: {}\r\n", body.len()));

@@ -19,6 +19,8 @@ pub enum Mood {
     #[default]
     Well,
     Fails(StoreError),
+    /// Only appends do.
+    AppendsFail(StoreError),
     Panics,
     Hangs,
 }
@@ -39,7 +41,7 @@ impl Moody {
     async fn store(&self) -> Result<&SharedStore, StoreError> {
         let mood = self.mood.lock().unwrap().clone();
         match mood {
-            Mood::Well => Ok(&self.store),
+            Mood::Well | Mood::AppendsFail(_) => Ok(&self.store),
             Mood::Fails(error) => Err(error),
             Mood::Panics => panic!("told to panic"),
             Mood::Hangs => std::future::pending().await,
@@ -52,7 +54,13 @@ impl Store for Moody {
     fn engine(&self) -> &'static str {
         "moody"
     }
+    async fn store_key(&self) -> Result<ensue::store_key::StoreKey, StoreError> {
+        self.store().await?.store_key().await
+    }
     async fn append(&self, batch: Vec<ensue::event::Entry>) -> Result<Vec<Appended>, StoreError> {
+        if let Mood::AppendsFail(error) = self.mood.lock().unwrap().clone() {
+            return Err(error);
+        }
         self.store().await?.append(batch).await
     }
     async fn release_due(&self, limit: usize) -> Result<ensue::store::Released, StoreError> {

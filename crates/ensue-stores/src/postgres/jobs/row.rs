@@ -4,7 +4,7 @@ use super::super::groups::known;
 use super::super::types::Micros;
 use super::unsaid::Unsaid;
 use ensue_core::handling::OnExhausted;
-use ensue_core::jobs::{Cause, Job, JobError, JobId, JobNumber, JobState};
+use ensue_core::jobs::{Cause, Job, JobError, JobId, JobNumber, JobState, Settlement};
 use ensue_core::{EventId, GroupName, Json, ObjectKey, Seq, StoreError, Topic};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -61,7 +61,7 @@ pub(super) fn job_of_claim(row: &Row, first: usize, unsaid: Option<&Unsaid<'_>>)
     let cause = seq.zip(text(25)).map(|(seq, topic)| Cause {
         seq: seq as Seq,
         prev: row.get::<_, Option<i64>>(first + 12).map(|prev| prev as Seq),
-        id: EventId(row.get(first + 13)),
+        id: EventId(row.get::<_, Option<Uuid>>(first + 13).unwrap_or_default()),
         topic: Topic::stored(topic),
     });
     let locked_at = time(7);
@@ -110,15 +110,20 @@ pub(super) fn job_of_claim(row: &Row, first: usize, unsaid: Option<&Unsaid<'_>>)
         cancel_asked: flag(17, Unsaid::CANCEL_ASKED)?,
         redriven: flag(18, Unsaid::REDRIVEN)?,
         result: text(28).map(Json::stored),
+        settled: Settlement::stored(state, text(32)),
     }))
 }
 
 /// The errors in three columns, one element of each for an error.
 fn errors_at(row: &Row, first: usize) -> Vec<JobError> {
-    let Some(attempts) = row.get::<_, Option<Vec<i32>>>(first) else { return Vec::new() };
-    let (times, texts) = (row.get::<_, Vec<Micros>>(first + 1), row.get::<_, Vec<String>>(first + 2));
-    let error = |((attempt, at), error): ((i32, Micros), String)| JobError { attempt: attempt as u32, at: at.0, error };
-    attempts.into_iter().zip(times).zip(texts).map(error).collect()
+    let Some(attempts) = row.get::<_, Option<Vec<Option<i32>>>>(first) else { return Vec::new() };
+    let times = row.get::<_, Option<Vec<Option<Micros>>>>(first + 1).unwrap_or_default();
+    let texts = row.get::<_, Option<Vec<Option<String>>>>(first + 2).unwrap_or_default();
+    // An error of which a part is missing was not written by us: it is left out.
+    let error = |((attempt, at), error): ((Option<i32>, Option<Micros>), Option<String>)| {
+        Some(JobError { attempt: attempt? as u32, at: at?.0, error: error? })
+    };
+    attempts.into_iter().zip(times).zip(texts).filter_map(error).collect()
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use ensue_core::text::plain;
 use ensue_core::{Json, StoreError, Timestamp};
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -155,10 +154,7 @@ impl PostgresStore {
             *wave = if refused.is_some() { 0 } else { *wave };
         }
         let row = self.send_ends(call, &changes, &refused, &publishing).await?;
-        if let Some(tail) = row.get::<_, Option<i64>>(2) {
-            self.last.fetch_max(tail as u64, Ordering::Relaxed);
-            self.partitions.look_ahead(tail as u64);
-        }
+        self.moving.log_grew(&row, row.get(2));
         if let Some(handlers) = row.get::<_, Option<Vec<&str>>>(13) {
             self.looks.appeared(&handlers, &row.get::<_, Vec<i64>>(14), &row.get::<_, Vec<i64>>(15));
         }

@@ -4,7 +4,7 @@ use super::super::schema::Schema;
 
 /// What is told of a job, in the order in which [`job_at`](super::row::job_at) reads it, with the types of a function's
 /// answer.
-pub(super) const COLUMNS: [(&str, &str); 32] = [
+pub(super) const COLUMNS: [(&str, &str); 33] = [
     ("number", "bigint"),
     ("stamp", "bigint"),
     ("rank", "bigint"),
@@ -37,6 +37,7 @@ pub(super) const COLUMNS: [(&str, &str); 32] = [
     ("error_attempts", "int[]"),
     ("error_times", "timestamptz[]"),
     ("error_texts", "text[]"),
+    ("settled", "text"),
 ];
 
 /// The columns of a job in a table or alias `j`.
@@ -169,5 +170,8 @@ fn function(name: &str, params: usize) -> String {
 fn function_and_ring(name: &str, params: usize, is_for_others: &str) -> String {
     let call = function(name, params);
     let from = call.trim_start_matches("SELECT * ");
-    format!("SELECT f.*, CASE WHEN ${} AND {is_for_others} THEN {{schema}}.outbox_ring() END {from} f", params + 1)
+    format!(
+        "SELECT f.*, CASE WHEN ${} AND {is_for_others} THEN {{schema}}.outbox_ring() END, {{logged}} AS logged {from} f",
+        params + 1
+    )
 }

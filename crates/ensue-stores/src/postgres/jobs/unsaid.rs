@@ -43,7 +43,7 @@ const fn column(name: &'static str, answered: &'static str, meant: &'static str)
     Column { name, answered, meant }
 }
 
-const UNSAID: [Column; 9] = [
+const UNSAID: [Column; 10] = [
     column("started_at", "nullif(j.started_at, v_now)", "j.locked_at"),
     column("lease_until", "NULL::timestamptz", "j.locked_at + p_lease * interval '1 microsecond'"),
     column("ordered", "nullif(j.ordered, true)", "true"),
@@ -52,6 +52,7 @@ const UNSAID: [Column; 9] = [
     column("state", "NULL::text", "'running'"),
     column("on_exhausted", "nullif(j.on_exhausted, 'hold')", "'hold'"),
     column("handler", "CASE WHEN v_count > 1 THEN j.handler END", "p_handlers[1]"),
+    column("settled", "NULL::text", "NULL::text"),
     column("worker", "CASE WHEN p_shares IS NOT NULL THEN j.worker END", "p_worker"),
 ];
 

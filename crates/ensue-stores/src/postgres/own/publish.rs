@@ -34,21 +34,21 @@ impl PostgresStore {
         let outgoing: Vec<Outgoing> = batch.into_iter().map(Outgoing::new).collect();
         let told = |refusal: Refusal| self.refused(refusal, &outgoing);
         let params = self.outbox_params(&outgoing).map_err(told)?;
-        let ids = transaction.ask(&self.sql.outbox_put, params, !self.server.way.is_pooled()).await.map_err(told)?;
-        let answer = |(id, outgoing): (Option<String>, &Outgoing)| {
-            let id: Option<Uuid> = id.and_then(|id| id.parse().ok());
-            let id = id.ok_or_else(|| StoreError::Engine("an event that was published has no id".into()))?;
-            let repeated = id.as_bytes()[6..]
-                != EventId::new(ensue_core::Timestamp::UNIX_EPOCH, outgoing.random).0.as_bytes()[6..];
+        let put = if self.clock.is_some() { &self.sql.outbox_put_at } else { &self.sql.outbox_put };
+        let ids = transaction.ask(put, params, !self.server.way.is_pooled()).await.map_err(told)?;
+        let answer = |id: Option<String>| {
+            let id = id.unwrap_or_default();
+            let first = id.strip_prefix("repeated ");
+            let no_id = |_| StoreError::Engine("an event that was published has no id".into());
+            let (id, repeated): (Uuid, bool) = (first.unwrap_or(&id).parse().map_err(no_id)?, first.is_some());
             Ok(Appended { id: EventId(id), seq: None, prev: None, repeated })
         };
-        ids.into_iter().zip(&outgoing).map(answer).collect()
+        ids.into_iter().map(answer).collect()
     }
 
     fn outbox_params(&self, outgoing: &[Outgoing]) -> Result<Vec<Param>, Refusal> {
         let entries = || outgoing.iter().map(|outgoing| &outgoing.entry);
         let now = self.clock_time();
-        let id_parts: Vec<Uuid> = outgoing.iter().map(Outgoing::id_part).collect();
         let topics: Vec<&str> = entries().map(|entry| entry.topic.as_str()).collect();
         let payloads: Vec<&str> = entries().map(|entry| entry.payload.as_str()).collect();
         let metadata = unless_empty(entries().map(|entry| Some(entry.metadata.as_str()).filter(|text| *text != "{}")));
@@ -58,9 +58,8 @@ impl PostgresStore {
         let objects = unless_empty(entries().map(|entry| entry.object.as_ref().map(|object| object.as_str())));
         let keys = unless_empty(entries().map(|entry| entry.key.as_ref().map(|key| key.as_str())));
         let fingerprints = unless_empty(outgoing.iter().map(|o| o.fingerprint.as_ref().map(|print| &print[..])));
-        let values: [(&(dyn ToSql + Sync), Type); 11] = [
-            (&now, Type::TIMESTAMPTZ),
-            (&id_parts, Type::UUID_ARRAY),
+        let clock: Option<(&(dyn ToSql + Sync), Type)> = now.as_ref().map(|now| (now as _, Type::TIMESTAMPTZ));
+        let columns: [(&(dyn ToSql + Sync), Type); 9] = [
             (&topics, Type::TEXT_ARRAY),
             (&payloads, Type::TEXT_ARRAY),
             (&metadata, Type::TEXT_ARRAY),
@@ -71,7 +70,7 @@ impl PostgresStore {
             (&keys, Type::TEXT_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),
         ];
-        Param::all(values)
+        Param::all(clock.into_iter().chain(columns))
     }
 
     /// Why nothing was published.

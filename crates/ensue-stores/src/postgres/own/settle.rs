@@ -14,7 +14,7 @@ use super::refusal::Refusal;
 use ensue_core::jobs::{Held, JobLine, NewJob};
 use ensue_core::positions::{Fence, LaneKey, SlotNumber};
 use ensue_core::text::plain;
-use ensue_core::{Entry, GroupName, Seq, StoreError};
+use ensue_core::{Entry, GroupName, Seq, Store as _, StoreError};
 use std::borrow::Cow;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -102,7 +102,8 @@ impl PostgresStore {
             let is_done = refusal.is(OWN_DONE);
             (refusal.explain(&self.schema), is_done)
         };
-        let params = self.own_params(settlement).map_err(explained)?;
+        let proof = self.proof_of(settlement).await.map_err(told)?;
+        let params = self.own_params(settlement, &proof).map_err(explained)?;
         transaction.ask(&self.sql.own_put, params, !self.server.way.is_pooled()).await.map_err(explained)?;
         if !settlement.events.is_empty() {
             self.publish_in(transaction, settlement.events.clone()).await.map_err(told)?;
@@ -117,7 +118,26 @@ impl PostgresStore {
         Ok(row.get(0))
     }
 
-    fn own_params(&self, settlement: &OwnSettlement) -> Result<Vec<Param>, Refusal> {
+    /// The code by which `own_put` knows that a node of this store settles this work: the role of the handler's
+    /// transaction may be anybody's. Composed as `own_message` in `sql/fn_own_settle.sql` does.
+    async fn proof_of(&self, settlement: &OwnSettlement) -> Result<String, StoreError> {
+        fn list<T: ToString>(numbers: &[T]) -> String {
+            numbers.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+        }
+        let text = |text: &str| format!("{}:{text}", text.len());
+        let work = match &settlement.work {
+            OwnWork::Delivery { group, member, events } => {
+                let Places { slots, fences, changes, keys, seqs } = Places::of(events);
+                let keys: String = keys.iter().map(|key| text(key)).collect();
+                let numbers = [list(&slots), list(&fences), list(&changes), list(&seqs)].join("|");
+                format!("slots|{member}|{numbers}|{}|{keys}", text(group.as_str()))
+            }
+            OwnWork::Job { held, .. } => format!("job|{}|{}|{}", number_of(held.id), stamp_of(held.id), held.fence),
+        };
+        Ok(self.store_key().await?.code(&format!("own-{}|{work}", settlement.call)))
+    }
+
+    fn own_params(&self, settlement: &OwnSettlement, proof: &str) -> Result<Vec<Param>, Refusal> {
         let now = self.clock_time();
         let (mut group, mut member, mut places) = (None, None, Places::default());
         let (mut number, mut stamp, mut fence) = (None, None, None);
@@ -155,6 +175,7 @@ impl PostgresStore {
             (&line_messages, Type::TEXT_ARRAY),
         ];
         let sent = jobs.params().into_iter().zip(NewJobs::types());
-        Param::all(own.into_iter().chain(sent))
+        let proof: (&(dyn ToSql + Sync), Type) = (&proof, Type::TEXT);
+        Param::all(own.into_iter().chain(sent).chain([proof]))
     }
 }

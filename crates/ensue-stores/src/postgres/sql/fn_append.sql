@@ -46,7 +46,7 @@ DECLARE
     v_from xid8;
     v_waits boolean;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_log});
+    LOCK TABLE {schema}.log_lock IN SHARE UPDATE EXCLUSIVE MODE;
     -- What outbox_waits() and log_tail() find, in one statement, where the session looked not long ago, nothing was under way then, and the caller has a hint. They are
     -- asked if it finds nothing, or that something waits.
     v_drained := nullif(current_setting('{drained}', true), '')::pg_snapshot;
@@ -54,7 +54,7 @@ BEGIN
     IF p_hint > 0 AND pg_snapshot_xmin(v_drained) >= v_from
         AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + {look_noted_transactions_max}
     THEN
-        SELECT e.seq, greatest(coalesce(p_now, clock_timestamp()), e.recorded_at), s.trimmed_to, EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
+        SELECT e.seq, greatest(coalesce(p_now, clock_timestamp()), nullif(e.recorded_at, 'infinity')), s.trimmed_to, EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from)
         INTO o_tail, o_recorded_at, o_trimmed_to, v_waits
         FROM {schema}.log_state s CROSS JOIN LATERAL (
             SELECT e.seq, e.recorded_at FROM {schema}.stored_events e WHERE e.seq >= p_hint ORDER BY e.seq DESC LIMIT 1
@@ -70,7 +70,7 @@ BEGIN
             RAISE EXCEPTION 'much waits in the outbox' USING ERRCODE = '{backlog}', HINT = 'Call poll_for_events() until it answers 0.';
         END IF;
     ELSE
-        SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), t.o_recorded_at), t.o_trimmed_to
+        SELECT t.o_seq, greatest(coalesce(p_now, clock_timestamp()), nullif(t.o_recorded_at, 'infinity')), t.o_trimmed_to
         INTO o_tail, o_recorded_at, o_trimmed_to
         FROM {schema}.log_tail(p_hint) t;
     END IF;

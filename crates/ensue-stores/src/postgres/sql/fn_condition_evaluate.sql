@@ -1,7 +1,8 @@
 -- Which subscriptions that share a condition want which of these events?
 --
--- Runs as a role without rights on anything (fn_grants.sql), in UTC, on nothing but what it is handed: a condition that should not have been let in finds
--- nothing it could do. `p_sql` comes from condition_sql, never from a caller; null is always true.
+-- Runs as a role without rights (fn_grants.sql), in UTC, on its arguments alone. `p_sql` is the output
+-- of condition_sql; null is always true. Only functions that run as `ensue_owner` may call it: the
+-- role that it runs as owns it, so any other text could alter it.
 --
 -- One statement for all of them. If that fails, event by event, and where that fails, subscription by subscription: what has no answer is told
 -- with its subscription, the others get the event (H24). Topics are looked at again there, before the condition, as an AND has no order.
@@ -50,16 +51,18 @@ BEGIN
 END
 $body$;
 
--- Does Postgres understand the condition, and is it a boolean? An error that says what is wrong, or nothing. There is no event to try it on: what
--- fails on some events only is let in.
-CREATE OR REPLACE FUNCTION {schema}.condition_try(p_sql text) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+-- Raises an error if Postgres does not accept the condition, or if it is not a boolean. There is no
+-- event to evaluate it on: a condition that fails on some events only is accepted. It is translated
+-- here, so that no caller has another text executed.
+CREATE OR REPLACE FUNCTION {schema}.condition_try(p_condition text) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET jit = off SET standard_conforming_strings = on
 AS $body$
 DECLARE
+    v_sql text := {schema}.condition_sql(p_condition);
     v_events {schema}.condition_event[] := '{}';
     v_subscriptions {schema}.condition_subscription[] := '{}';
 BEGIN
-    EXECUTE 'SELECT FROM unnest($1) e CROSS JOIN unnest($2) s WHERE (' || p_sql || ')' USING v_events, v_subscriptions;
+    EXECUTE 'SELECT FROM unnest($1) e CROSS JOIN unnest($2) s WHERE (' || v_sql || ')' USING v_events, v_subscriptions;
 EXCEPTION
     WHEN OTHERS THEN
         RAISE EXCEPTION 'conditions_sql is refused: %', sqlerrm

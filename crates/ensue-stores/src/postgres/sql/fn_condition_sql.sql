@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION {schema}.condition_refused(p_part text, p_reason text
 AS $body$
 BEGIN
     RAISE EXCEPTION 'conditions_sql contains `%`: %',
-        regexp_replace(left(p_part, 60), '[[:cntrl:]]', ' ', 'g') || CASE WHEN length(p_part) > 60 THEN '…' ELSE '' END, p_reason
+        regexp_replace(left(p_part, 60), $re$[{unprintable}]$re$, ' ', 'g') || CASE WHEN length(p_part) > 60 THEN '…' ELSE '' END, p_reason
         USING ERRCODE = 'invalid_parameter_value';
 END
 $body$;

@@ -9,7 +9,7 @@ AS $body$
 DECLARE
     v_from bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_partitions});
+    LOCK TABLE {schema}.partitions IN SHARE UPDATE EXCLUSIVE MODE;
     SELECT p.from_seq INTO v_from FROM {schema}.partitions p
     WHERE NOT p.detached AND p.to_seq <= (SELECT s.trimmed_to + 1 FROM {schema}.log_state s)
     ORDER BY p.from_seq LIMIT 1;

@@ -5,7 +5,7 @@ AS $body$
 DECLARE
     v_from bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_partitions});
+    LOCK TABLE {schema}.partitions IN SHARE UPDATE EXCLUSIVE MODE;
     SELECT p.from_seq INTO v_from FROM {schema}.partitions p WHERE p.detached ORDER BY p.from_seq LIMIT 1;
     IF NOT FOUND THEN
         RETURN false;

@@ -1,6 +1,7 @@
--- The microseconds between two times.
+-- The microseconds between two times. A time without end counts as the last one that there is.
 CREATE OR REPLACE FUNCTION {schema}.elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$
-    SELECT (extract(epoch FROM p_now - p_since) * 1000000)::bigint
+    SELECT CASE WHEN num_nulls(p_since, p_now) = 0
+        THEN (extract(epoch FROM {schema}.stored_time(p_now) - {schema}.stored_time(p_since)) * 1000000)::bigint END
 $body$;

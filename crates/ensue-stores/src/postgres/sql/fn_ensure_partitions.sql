@@ -21,7 +21,8 @@ $body$;
 --
 -- One that somebody has dropped or taken out by hand is made or taken in again first: else the log would stop there, however many are ahead.
 --
--- It runs as who owns the tables, for who serves without owning them.
+-- It runs as the owner of the tables, also for a node that does not own them. So it makes no more than
+-- 1,000 partitions ahead, whatever the arguments are.
 CREATE OR REPLACE FUNCTION {schema}.ensure_partitions(p_rows bigint, p_rows_ahead bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $body$
@@ -31,7 +32,11 @@ DECLARE
     v_name text;
     v_gone record;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_partitions});
+    IF p_rows < 1 OR p_rows_ahead / p_rows > 1000 THEN
+        RAISE EXCEPTION 'partitions of % events cannot cover % events ahead; at most 1000 are made', p_rows, p_rows_ahead
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    LOCK TABLE {schema}.partitions IN SHARE UPDATE EXCLUSIVE MODE;
     FOR v_gone IN SELECT g.* FROM {schema}.partitions_gone() g LOOP
         v_name := 'events_p' || v_gone.from_seq;
         IF NOT v_gone.is_there THEN

@@ -13,6 +13,14 @@ AS $body$
         || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid
 $body$;
 
+-- The first digits of new ids of this time, which differ in five digits at the end.
+CREATE OR REPLACE FUNCTION {schema}.id_start(p_at timestamptz) RETURNS text
+LANGUAGE sql VOLATILE
+AS $body$
+    SELECT left((right(lpad(to_hex(trunc(extract(epoch FROM p_at) * 1000)::bigint), 12, '0'), 12)
+        || '7' || right(replace(gen_random_uuid()::text, '-', ''), 19))::uuid::text, 31)
+$body$;
+
 -- The smallest id of the first millisecond after this time: ids are compared with it, which is cheaper than to read the time of each.
 CREATE OR REPLACE FUNCTION {schema}.first_id_after(p_at timestamptz) RETURNS uuid
 LANGUAGE sql STABLE PARALLEL SAFE

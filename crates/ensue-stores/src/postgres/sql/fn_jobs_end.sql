@@ -34,6 +34,8 @@ BEGIN
             not_before = CASE WHEN j.cancel_asked THEN j.not_before ELSE coalesce(c.not_before, j.not_before) END,
             finished_at = CASE WHEN j.cancel_asked OR c.state IN ('succeeded', 'dead', 'cancelled') THEN p_now END,
             lease_until = NULL, cancel_asked = false, result = c.result, call = p_call,
+            settled = CASE WHEN c.lapsed IS TRUE THEN NULL WHEN c.state IN ('retrying', 'dead') THEN 'fail'
+                WHEN c.state = 'scheduled' THEN 'snooze' END,
             error_attempts = CASE WHEN c.error IS NULL THEN j.error_attempts
                 ELSE {schema}.job_kept(j.error_attempts, j.attempts) END,
             error_times = CASE WHEN c.error IS NULL THEN j.error_times ELSE {schema}.job_kept(j.error_times, p_now) END,

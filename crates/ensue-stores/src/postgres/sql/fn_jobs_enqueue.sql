@@ -16,7 +16,7 @@ BEGIN
         RETURN;
     END IF;
     IF p_objects IS NOT NULL OR p_keys IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
         PERFORM {schema}.jobs_lock(ARRAY(
             SELECT {schema}.job_bucket(b.handler, 'o' || b.object) FROM unnest(p_handlers, p_objects) b(handler, object)
             WHERE b.object IS NOT NULL

@@ -47,15 +47,20 @@ BEGIN
     END IF;
     IF p_again THEN
         -- What was claimed is to be answered, however long that takes.
-        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     ELSE
         v_begun := clock_timestamp();
-        WHILE NOT pg_try_advisory_xact_lock_shared({lock_rules}) LOOP
-            IF clock_timestamp() >= v_begun + interval '250 milliseconds' THEN
-                RETURN NEXT;
-                RETURN;
-            END IF;
-            PERFORM pg_sleep(0.005);
+        LOOP
+            BEGIN
+                LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE NOWAIT;
+                EXIT;
+            EXCEPTION WHEN lock_not_available THEN
+                IF clock_timestamp() >= v_begun + interval '250 milliseconds' THEN
+                    RETURN NEXT;
+                    RETURN;
+                END IF;
+                PERFORM pg_sleep(0.005);
+            END;
         END LOOP;
     END IF;
     v_now := coalesce(p_now, clock_timestamp());

@@ -53,7 +53,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     IF p_waves IS NULL AND p_line_changes IS NULL THEN
         -- Most are in no lane, and nothing of them can be refused: that is all then.
         v_now := coalesce(p_now, clock_timestamp());

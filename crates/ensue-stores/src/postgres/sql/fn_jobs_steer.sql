@@ -14,7 +14,7 @@ DECLARE
     v_to text;
     v_ready bigint[];
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     PERFORM 1 FROM {schema}.jobs j
     WHERE j.number = ANY (p_numbers) AND NOT (coalesce(j.ordered, false) AND j.object IS NOT NULL)
     ORDER BY j.number FOR UPDATE;

@@ -12,7 +12,7 @@ DECLARE
     v_now timestamptz;
     v_count bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     v_now := coalesce(p_now, clock_timestamp());
     UPDATE {schema}.jobs j
     SET state = 'succeeded', turn = NULL, finished_at = v_now, lease_until = NULL, cancel_asked = false, call = p_call

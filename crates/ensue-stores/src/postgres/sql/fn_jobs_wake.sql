@@ -28,7 +28,7 @@ BEGIN
         SELECT j.number FROM {schema}.jobs j WHERE j.state IN ('scheduled', 'retrying') AND j.not_before <= v_now
         ORDER BY j.not_before, j.number LIMIT p_limit);
     IF cardinality(v_due) > 0 THEN
-        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
         PERFORM {schema}.jobs_lock(ARRAY(
             SELECT {schema}.job_bucket(j.handler, 'o' || j.object)
             FROM (SELECT x.handler, x.object, x.ordered FROM {schema}.jobs x WHERE x.number = ANY (v_due) OFFSET 0) j

@@ -1,22 +1,27 @@
--- What a reader holds in its hand, the same text as over HTTP (ensue/src/groups/lease.rs): a form, who reads, under which fence, where it goes on, how far
--- it was led, and what retention had taken. All numbers are 16 hexadecimal digits.
+-- The lease of a reader, the same text as over HTTP (ensue/src/groups/lease.rs): a form, who reads, under which fence, where it continues, how far it was led,
+-- and what retention had taken. Numbers are 16 hexadecimal digits. The code at the end keeps a reader from changing the rest.
 CREATE OR REPLACE FUNCTION {schema}.lease_text(
     p_member uuid, p_fence bigint, p_at bigint, p_given_to bigint, p_lost_from bigint, p_lost_to bigint
-) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+) RETURNS text LANGUAGE sql STABLE
 AS $body$
-    SELECT '01' || replace(p_member::text, '-', '') || lpad(to_hex(p_fence), 16, '0') || lpad(to_hex(p_at), 16, '0')
-        || lpad(to_hex(p_given_to), 16, '0') || lpad(to_hex(coalesce(p_lost_from, 0)), 16, '0') || lpad(to_hex(coalesce(p_lost_to, 0)), 16, '0')
+    SELECT l.lease || {schema}.store_code('lease-' || l.lease) FROM (
+        SELECT '02' || replace(p_member::text, '-', '') || lpad(to_hex(p_fence), 16, '0') || lpad(to_hex(p_at), 16, '0')
+            || lpad(to_hex(p_given_to), 16, '0') || lpad(to_hex(coalesce(p_lost_from, 0)), 16, '0') || lpad(to_hex(coalesce(p_lost_to, 0)), 16, '0')
+    ) l(lease)
 $body$;
 
--- And back. Which lease it is says the text, whether it still holds only the store.
+-- The parts of a lease of this group; all null if there is none. A forged lease is a lost one. Whether a genuine one still holds is for the caller to decide.
 CREATE OR REPLACE FUNCTION {schema}.lease_parts(
-    p_lease text, OUT o_member uuid, OUT o_fence bigint, OUT o_at bigint, OUT o_given_to bigint, OUT o_lost_from bigint, OUT o_lost_to bigint
-) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    p_gid text, p_lease text,
+    OUT o_member uuid, OUT o_fence bigint, OUT o_at bigint, OUT o_given_to bigint, OUT o_lost_from bigint, OUT o_lost_to bigint
+) LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
-    IF p_lease !~ '^01[0-9a-f]{32}([0-7][0-9a-f]{15}){5}$' THEN
+    IF p_lease !~ '^02[0-9a-f]{32}([0-7][0-9a-f]{15}){5}[0-9a-f]{32}$' THEN
         RAISE EXCEPTION 'the lease is not one that read_next_events answered; send it as it was, or read again without it'
             USING ERRCODE = 'invalid_parameter_value';
+    ELSIF {schema}.store_code('lease-' || left(p_lease, 114)) <> right(p_lease, 32) THEN
+        PERFORM {schema}.lease_lost(p_gid);
     END IF;
     o_member := substr(p_lease, 3, 32)::uuid;
     o_fence := ('x' || substr(p_lease, 35, 16))::bit(64)::bigint;

@@ -2,7 +2,7 @@
 -- programs read that were started before the table had this name.
 CREATE OR REPLACE VIEW {schema}.events AS
 SELECT e.seq, e.prev, {schema}.event_id(e.id_part, e.recorded_at) AS id, e.topic, e.object, e.payload, coalesce(e.metadata, '{}') AS metadata,
-    coalesce(e.occurred_at, e.recorded_at) AS occurred_at, e.recorded_at, e.to_subscription, e.id_part
+    {schema}.stored_time(coalesce(e.occurred_at, e.recorded_at)) AS occurred_at, {schema}.stored_time(e.recorded_at) AS recorded_at, e.to_subscription, e.id_part
 FROM {schema}.stored_events e WHERE e.seq > (SELECT s.trimmed_to FROM {schema}.log_state s);
 
 -- What groups want, and whose conditions have failed on events for readers over SQL: how often, and on which last.

@@ -11,7 +11,7 @@ DECLARE
     v_now timestamptz;
     v_changed text[];
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_serving});
+    LOCK TABLE {schema}.serving_lock IN SHARE UPDATE EXCLUSIVE MODE;
     PERFORM 1 FROM {schema}.members m WHERE m.id = p_member OR m.kind = 'handler' ORDER BY m.id FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
     IF NOT EXISTS (SELECT 1 FROM {schema}.members m WHERE m.id = p_member) THEN

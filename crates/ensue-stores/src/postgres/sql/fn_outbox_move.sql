@@ -24,8 +24,8 @@ BEGIN
 END
 $body$;
 
--- Moves what is committed in the outbox into the log, in the order in which it was written; the caller has locked the log, and
--- asked before whether something waits.
+-- Moves what is committed in the outbox into the log, in the order in which it was written. Fails if
+-- one of the rows cannot be moved; outbox_move, below, finds that row.
 --
 -- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
 -- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
@@ -47,7 +47,7 @@ $body$;
 --
 -- An id tells when it was made, and `find_seq` looks near that time: where the log recorded it much later, the way from id to seq is kept,
 -- as for delayed events.
-CREATE OR REPLACE FUNCTION {schema}.outbox_move(
+CREATE OR REPLACE FUNCTION {schema}.outbox_move_rows(
     p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_more boolean,
     OUT o_tail bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint
 ) LANGUAGE plpgsql VOLATILE
@@ -64,6 +64,8 @@ DECLARE
     v_places tid[];
     v_are_plain boolean;
     v_are_found boolean;
+    v_are_sound boolean;
+    v_events bigint;
     v_ids_from uuid;
     v_ids_to uuid;
 BEGIN
@@ -75,24 +77,30 @@ BEGIN
     v_ids_to := {schema}.first_id_after(o_recorded_at);
 
     SELECT array_agg(f.place) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken),
-        bool_and(f.id >= v_ids_from AND f.id < v_ids_to) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false)
-    INTO v_places, v_are_plain, v_are_found, o_more
+        bool_and(f.id >= v_ids_from AND f.id < v_ids_to) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false),
+        bool_and(f.is_sound) FILTER (WHERE f.is_taken), sum(f.count) FILTER (WHERE f.is_taken)
+    INTO v_places, v_are_plain, v_are_found, o_more, v_are_sound, v_events
     FROM (
-        SELECT c.place, c.id, c.is_plain,
+        SELECT c.place, c.id, c.is_plain, c.count, {outbox_is_sound} AS is_sound,
             row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max) AS is_taken
         FROM (
             SELECT n.* FROM (
                 SELECT o.ctid AS place, o.number, o.id, coalesce(o.count, 1) AS count, o.key IS NULL AND o.not_before IS NULL AS is_plain,
-                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes
+                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes,
+                    o.occurred_at, o.not_before, o.events IS NOT NULL AS is_batch
                 FROM {schema}.outbox o WHERE o.xid >= v_from
                 UNION ALL
                 SELECT o.ctid, o.number, o.id, coalesce(o.count, 1), o.key IS NULL AND o.not_before IS NULL,
-                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0))
+                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)),
+                    o.occurred_at, o.not_before, o.events IS NOT NULL
                 FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
             ) n ORDER BY n.number LIMIT p_limit + 1
         ) c
         WINDOW so_far AS (ORDER BY c.number ROWS UNBOUNDED PRECEDING)
     ) f;
+    IF NOT v_are_sound THEN
+        RAISE EXCEPTION 'a row of the outbox is not valid' USING ERRCODE = 'data_exception';
+    END IF;
 
     IF v_are_plain THEN
         WITH taken AS (
@@ -185,10 +193,156 @@ BEGIN
         )
         SELECT count(*), count(c.seq) INTO o_count, v_logged FROM chained c;
     END IF;
+    IF o_count <> v_events THEN
+        RAISE EXCEPTION 'a row of the outbox does not have as many events as its count'
+            USING ERRCODE = 'data_exception';
+    END IF;
     o_tail := o_tail + v_logged;
+    PERFORM set_config('ensue.logged', ({logged} + v_logged)::text, true);
     IF NOT o_more THEN
         PERFORM set_config('{drained}', v_seen::text, false);
     END IF;
+END
+$body$;
+
+-- The fault of a row of the outbox that its columns show, or null.
+CREATE OR REPLACE FUNCTION {schema}.outbox_fault(o {schema}.outbox) RETURNS text LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN coalesce(
+        'occurred_at ' || {schema}.time_fault(o.occurred_at),
+        'not_before ' || {schema}.time_fault(o.not_before),
+        CASE WHEN o.key IS NOT NULL AND o.fingerprint IS NULL THEN 'key has no fingerprint' END,
+        {schema}.size_fault(octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0)),
+        CASE
+            WHEN jsonb_typeof(o.events) <> 'array' THEN 'events is not an array'
+            WHEN o.events IS NOT NULL AND jsonb_array_length(o.events) IS DISTINCT FROM o.count
+                THEN format('count is %s, but there are %s events', coalesce(o.count::text, 'null'),
+                    jsonb_array_length(o.events))
+        END);
+END
+$body$;
+
+-- Moves the first row of the outbox to outbox_rejected with this reason, or with a better one.
+-- Returns the number of rows, 1 or 0. It looks where outbox_move_rows looks.
+CREATE OR REPLACE FUNCTION {schema}.outbox_reject(p_reason text) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $body$
+DECLARE
+    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_row {schema}.outbox;
+    v_reason text;
+BEGIN
+    DELETE FROM {schema}.outbox d WHERE d.ctid = (
+        SELECT o.ctid FROM {schema}.outbox o
+        WHERE o.xid >= coalesce(pg_snapshot_xmax(v_drained), '0'::xid8)
+            OR o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))
+        ORDER BY o.number LIMIT 1
+    ) RETURNING d.* INTO v_row;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    v_reason := coalesce({schema}.outbox_fault(v_row), p_reason);
+    INSERT INTO {schema}.outbox_rejected
+        (number, reason, occurred_at, not_before, id, to_subscription, topic, object, payload, metadata,
+        key, fingerprint, count, events)
+    VALUES (v_row.number, v_reason, v_row.occurred_at, v_row.not_before, v_row.id, v_row.to_subscription,
+        v_row.topic, v_row.object, v_row.payload, v_row.metadata, v_row.key, v_row.fingerprint,
+        v_row.count, v_row.events);
+    RAISE WARNING 'row % of the outbox is rejected: %', v_row.number, v_reason
+        USING HINT = 'See the table outbox_rejected and the function requeue_rejected.';
+    RETURN 1;
+END
+$body$;
+
+-- Moves what is committed in the outbox into the log. The caller has locked the log, and has found
+-- that something waits.
+--
+-- A row that cannot be moved is rejected, and the others are moved (H43). To find it the limit is
+-- halved until the rows before it fit, or it is alone. Only faults of a row's content count: a missing
+-- partition, a full disk or a `seq` that exists already are errors. o_count includes rejected rows.
+-- The subtransaction costs about 2 µs for each move.
+CREATE OR REPLACE FUNCTION {schema}.outbox_move(
+    p_now timestamptz, p_hint bigint, p_limit bigint, p_bytes_max bigint, OUT o_count bigint, OUT o_more boolean,
+    OUT o_tail bigint, OUT o_recorded_at timestamptz, OUT o_trimmed_to bigint
+) LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_limit bigint := p_limit;
+    v_rejected bigint := 0;
+    v_reason text;
+    v_table text;
+BEGIN
+    LOOP
+        BEGIN
+            SELECT m.o_count, m.o_more, m.o_tail, m.o_recorded_at, m.o_trimmed_to
+            INTO o_count, o_more, o_tail, o_recorded_at, o_trimmed_to
+            FROM {schema}.outbox_move_rows(p_now, p_hint, v_limit, p_bytes_max) m;
+            EXIT;
+        EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS v_reason = MESSAGE_TEXT, v_table = TABLE_NAME;
+            IF SQLSTATE = '23505' AND v_table <> 'delayed' THEN
+                RAISE;
+            END IF;
+        END;
+        IF v_limit > 1 THEN
+            v_limit := v_limit / 2;
+        ELSIF v_rejected < {outbox_rejected_at_once_max} AND {schema}.outbox_reject(v_reason) = 1 THEN
+            v_rejected := v_rejected + 1;
+            v_limit := p_limit;
+        ELSE
+            -- The next call continues: the log is not to be locked for long.
+            o_count := 0;
+            o_more := true;
+            SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
+            INTO o_tail, o_recorded_at, o_trimmed_to
+            FROM {schema}.log_tail(p_hint) t;
+            EXIT;
+        END IF;
+    END LOOP;
+    o_count := o_count + v_rejected;
+END
+$body$;
+
+-- Publishes a rejected row again, with other times if they are given. Returns the number of events. A
+-- row that is still not valid stays where it is, with an error.
+CREATE OR REPLACE FUNCTION {schema}.requeue_rejected(
+    number bigint, occurred_at timestamptz DEFAULT NULL, not_before timestamptz DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_row {schema}.outbox_rejected;
+    v_id uuid;
+BEGIN
+    DELETE FROM {schema}.outbox_rejected r WHERE r.number = requeue_rejected.number RETURNING r.* INTO v_row;
+    IF NOT FOUND THEN
+        PERFORM {schema}.refuse(format('number is %s; outbox_rejected has no such row',
+            coalesce(requeue_rejected.number::text, 'null')));
+    ELSIF v_row.events IS NOT NULL THEN
+        RETURN (SELECT count(*) FROM {schema}.publish_many(v_row.events));
+    END IF;
+    v_row.occurred_at := coalesce(requeue_rejected.occurred_at, v_row.occurred_at);
+    v_row.not_before := coalesce(requeue_rejected.not_before, v_row.not_before);
+    PERFORM {schema}.check_event(v_row.topic, v_row.payload, v_row.object, v_row.metadata, v_row.key,
+        v_row.occurred_at, v_row.not_before);
+    v_id := CASE WHEN EXISTS (SELECT 1 FROM {schema}.delayed d WHERE d.id = v_row.id)
+        THEN {schema}.new_id() ELSE v_row.id END;
+    IF v_row.key IS NULL THEN
+        INSERT INTO {schema}.outbox
+            (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
+        VALUES (v_row.occurred_at, v_row.not_before, v_id, v_row.to_subscription, v_row.topic,
+            v_row.object, v_row.payload, v_row.metadata);
+    ELSE
+        PERFORM {schema}.outbox_keyed(v_id, v_row.occurred_at, v_row.not_before, v_row.to_subscription,
+            v_row.topic, v_row.object, v_row.payload, v_row.metadata, v_row.key,
+            coalesce(v_row.fingerprint, {schema}.event_fingerprint(v_row.topic, v_row.object,
+                v_row.payload, v_row.metadata, v_row.occurred_at, v_row.not_before,
+                v_row.to_subscription)));
+    END IF;
+    PERFORM {schema}.outbox_ring();
+    RETURN 1;
 END
 $body$;
 

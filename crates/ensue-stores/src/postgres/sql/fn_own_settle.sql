@@ -36,8 +36,90 @@ BEGIN
 END
 $body$;
 
--- Settles a handler's work in its own transaction: takes a note, which is carried out when the transaction commits. What can be seen to be in vain
--- by now is refused at once. Answers nothing.
+-- What the node signs that settles this work, as `proof_of` in own/settle.rs composes it. Texts are led by their lengths in bytes.
+CREATE OR REPLACE FUNCTION {schema}.own_message(
+    p_call uuid, p_group text, p_member uuid, p_slots int[], p_fences bigint[], p_lane_changes int[], p_lane_keys text[], p_lane_seqs bigint[],
+    p_number bigint, p_stamp bigint, p_fence bigint
+) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT 'own-' || p_call || CASE WHEN p_number IS NOT NULL THEN format('|job|%s|%s|%s', p_number, p_stamp, p_fence)
+        ELSE format('|slots|%s|%s|%s|%s|%s|%s:%s|%s', p_member, array_to_string(p_slots, ','), array_to_string(p_fences, ','),
+            array_to_string(p_lane_changes, ','), array_to_string(p_lane_seqs, ','), octet_length(p_group), p_group,
+            (SELECT string_agg(octet_length(k.key) || ':' || k.key, '' ORDER BY k.n) FROM unnest(p_lane_keys) WITH ORDINALITY k(key, n))) END
+$body$;
+
+-- Refuses lines that no attempt writes.
+CREATE OR REPLACE FUNCTION {schema}.own_check_lines(p_attempts int[], p_at timestamptz[], p_levels text[], p_messages text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_count int := coalesce(cardinality(p_at), 0);
+BEGIN
+    IF v_count > {lines_max} OR EXISTS (
+        SELECT 1 FROM unnest(ARRAY[array_ndims(p_attempts), array_ndims(p_at), array_ndims(p_levels), array_ndims(p_messages)],
+            ARRAY[cardinality(p_attempts), cardinality(p_at), cardinality(p_levels), cardinality(p_messages)]) a(dimensions, count)
+        WHERE a.dimensions > 1 OR coalesce(a.count, 0) <> v_count
+    ) THEN
+        PERFORM {schema}.refuse('the lines must be at most {lines_max}, with an attempt, a time, a level and a message each');
+    END IF;
+    PERFORM {schema}.refuse(format('lines[%s] ', l.n - 1) || CASE
+        WHEN l.attempt IS NULL OR l.attempt < 0 THEN 'has no attempt'
+        WHEN l.at IS NULL OR {schema}.time_fault(l.at) IS NOT NULL THEN 'has no time in the years 1 to 9999'
+        WHEN l.level IS NULL OR l.level NOT IN ('debug', 'info', 'warn', 'error') THEN 'has no level: debug, info, warn or error'
+        WHEN l.message IS NULL OR octet_length(l.message) > {line_bytes_max} + 16 THEN 'has no message of at most {line_bytes_max} bytes'
+    END)
+    FROM unnest(p_attempts, p_at, p_levels, p_messages) WITH ORDINALITY l(attempt, at, level, message, n);
+END
+$body$;
+
+-- Refuses jobs that `enqueue` would refuse. The arrays are those of jobs_insert: one that is null stands for defaults.
+CREATE OR REPLACE FUNCTION {schema}.own_check_jobs(
+    p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[], p_ranks bigint[],
+    p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[], p_event_seqs bigint[],
+    p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[]
+) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_count int := coalesce(cardinality(p_handlers), 0);
+BEGIN
+    IF v_count > {jobs_max} OR EXISTS (
+        SELECT 1 FROM unnest(ARRAY[cardinality(p_chances), cardinality(p_handlers), cardinality(p_payloads), cardinality(p_ranks),
+            cardinality(p_attempts_max)]) a(count) WHERE coalesce(a.count, 0) <> v_count
+    ) OR EXISTS (
+        SELECT 1 FROM unnest(ARRAY[cardinality(p_objects), cardinality(p_ordered), cardinality(p_metadata), cardinality(p_not_before),
+            cardinality(p_keys), cardinality(p_exhausted), cardinality(p_event_seqs), cardinality(p_event_prevs), cardinality(p_event_ids),
+            cardinality(p_event_topics)]) a(count) WHERE a.count <> v_count
+    ) OR EXISTS (
+        SELECT 1 FROM unnest(ARRAY[array_ndims(p_chances), array_ndims(p_handlers), array_ndims(p_objects), array_ndims(p_ordered),
+            array_ndims(p_payloads), array_ndims(p_metadata), array_ndims(p_ranks), array_ndims(p_not_before), array_ndims(p_keys),
+            array_ndims(p_attempts_max), array_ndims(p_exhausted), array_ndims(p_event_seqs), array_ndims(p_event_prevs),
+            array_ndims(p_event_ids), array_ndims(p_event_topics)]) a(dimensions) WHERE a.dimensions > 1
+    ) THEN
+        PERFORM {schema}.refuse('the jobs must be at most {jobs_max}, with arrays of the same length');
+    END IF;
+    PERFORM {schema}.refuse(format('jobs[%s] ', j.n - 1) || coalesce(
+        {schema}.job_fault(j.handler, j.object, j.key, j.payload::jsonb, coalesce(j.metadata, '{}')::jsonb,
+            octet_length(j.payload) + coalesce(octet_length(j.metadata), 2), j.attempts_max, coalesce(j.ordered, true),
+            coalesce(j.exhausted, 'hold'), j.not_before),
+        CASE
+            WHEN j.chance IS NULL OR j.chance NOT BETWEEN 0 AND 4095 THEN 'has no chance from 0 to 4095'
+            WHEN j.rank IS NULL THEN 'has no rank'
+            WHEN {schema}.is_task(j.handler) AND j.key IS DISTINCT FROM 'schedule:' || substr(j.handler, 6)
+                THEN 'is a task without the unique_key of its collection'
+            WHEN j.event_seq < 1 OR j.event_prev NOT BETWEEN 1 AND j.event_seq - 1
+                OR num_nonnulls(j.event_seq, j.event_id, j.event_topic) NOT IN (0, 3) OR j.event_prev IS NOT NULL AND j.event_seq IS NULL
+                OR j.event_topic IS NOT NULL AND {schema}.dotted_fault(j.event_topic, 'order.paid') IS NOT NULL
+                THEN 'names no event by its seq, prev, id and topic'
+        END))
+    FROM unnest(p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys, p_attempts_max,
+            p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
+        WITH ORDINALITY j(chance, handler, object, ordered, payload, metadata, rank, not_before, key, attempts_max, exhausted,
+            event_seq, event_prev, event_id, event_topic, n);
+END
+$body$;
+
+-- Settles a handler's work in its own transaction: takes a note, which is carried out when the transaction commits. Work that is already lost is refused at
+-- once. The caller has any role, so p_proof must be the code of a node of this store for exactly this work, and everything else is checked. Answers nothing.
 CREATE OR REPLACE FUNCTION {schema}.own_put(
     p_call uuid, p_now timestamptz,
     p_group text, p_member uuid, p_slots int[], p_fences bigint[], p_lane_changes int[], p_lane_keys text[], p_lane_seqs bigint[],
@@ -45,7 +127,7 @@ CREATE OR REPLACE FUNCTION {schema}.own_put(
     p_line_attempts int[], p_line_at timestamptz[], p_line_levels text[], p_line_messages text[],
     p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[], p_ranks bigint[],
     p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[], p_event_seqs bigint[],
-    p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[]
+    p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[], p_proof text
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
@@ -55,6 +137,14 @@ BEGIN
         RAISE EXCEPTION 'a handler settles in a transaction that is read committed, this one is %', current_setting('transaction_isolation')
             USING ERRCODE = 'active_sql_transaction', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED';
     END IF;
+    IF {schema}.store_code({schema}.own_message(p_call, p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs,
+            p_number, p_stamp, p_fence)) IS DISTINCT FROM p_proof OR p_proof IS NULL THEN
+        RAISE EXCEPTION 'the caller does not hold what it settles' USING ERRCODE = '{own_lost}', HINT = 'Roll back and drop the work.';
+    END IF;
+    PERFORM {schema}.refuse('p_now ' || {schema}.time_fault(p_now));
+    PERFORM {schema}.own_check_lines(p_line_attempts, p_line_at, p_line_levels, p_line_messages);
+    PERFORM {schema}.own_check_jobs(p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys,
+        p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
     IF p_number IS NULL THEN
         PERFORM {schema}.own_check(p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs);
     ELSIF NOT EXISTS (

@@ -3,30 +3,44 @@
 -- Publish after you have locked what the event is about (the UPDATE of its row is enough): two transactions about one thing are then
 -- in the log in the order in which they had it.
 
--- Is this event one that every engine can store? An error that names the field, or nothing. The same rules as over HTTP.
+-- The first fault in the fields of an event other than its content, or null. The rules are those
+-- of HTTP.
+CREATE OR REPLACE FUNCTION {schema}.event_fault(
+    p_topic text, p_object text, p_key text, p_occurred_at timestamptz, p_not_before timestamptz
+) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT coalesce(
+        'topic ' || {schema}.dotted_fault(p_topic, 'order.paid'),
+        CASE WHEN p_topic = '{reserved}' OR starts_with(p_topic, '{reserved}.')
+            THEN 'topic is under `{reserved}`, which only Ensue itself publishes under; choose another first segment' END,
+        'object ' || {schema}.plain_fault(p_object, {object_bytes_max}),
+        'key ' || {schema}.plain_fault(p_key, {key_bytes_max}),
+        'occurred_at ' || {schema}.time_fault(p_occurred_at),
+        'not_before ' || {schema}.time_fault(p_not_before))
+$body$;
+
+-- The fault of content with this many bytes, or null.
+CREATE OR REPLACE FUNCTION {schema}.size_fault(p_bytes bigint) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT CASE WHEN p_bytes > {event_bytes_max}
+        THEN format('payload has %s bytes together with metadata; at most {event_bytes_max} are allowed: store the content elsewhere and send a reference',
+            p_bytes) END
+$body$;
+
+-- Raises an error that names the field unless every engine can store this event.
 CREATE OR REPLACE FUNCTION {schema}.check_event(
     p_topic text, p_payload jsonb, p_object text, p_metadata jsonb, p_key text, p_occurred_at timestamptz, p_not_before timestamptz
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_fault text;
-    v_bytes bigint;
 BEGIN
     v_fault := coalesce(
-        'topic ' || {schema}.dotted_fault(p_topic, 'order.paid'),
-        CASE WHEN p_topic = '{reserved}' OR starts_with(p_topic, '{reserved}.')
-            THEN 'topic is under `{reserved}`, which only Ensue itself publishes under; choose another first segment' END,
-        'object ' || {schema}.plain_fault(p_object, {object_bytes_max}),
-        'key ' || {schema}.plain_fault(p_key, {key_bytes_max}),
+        {schema}.event_fault(p_topic, p_object, p_key, p_occurred_at, p_not_before),
         CASE WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}''' END,
-        CASE WHEN jsonb_typeof(p_metadata) <> 'object' THEN 'metadata must be a JSON object, such as {"trace":"abc"}' END,
-        'occurred_at ' || {schema}.time_fault(p_occurred_at),
-        'not_before ' || {schema}.time_fault(p_not_before));
+        CASE WHEN jsonb_typeof(p_metadata) <> 'object' THEN 'metadata must be a JSON object, such as {"trace":"abc"}' END);
     IF v_fault IS NULL AND pg_column_size(p_payload) + coalesce(pg_column_size(p_metadata), 0) > {event_bytes_near} THEN
-        v_bytes := octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0);
-        IF v_bytes > {event_bytes_max} THEN
-            v_fault := format('payload has %s bytes together with metadata; at most {event_bytes_max} are allowed: store the content elsewhere and send a reference', v_bytes);
-        END IF;
+        v_fault := {schema}.size_fault(octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0));
     END IF;
     IF v_fault IS NOT NULL THEN
         PERFORM {schema}.refuse(v_fault);
@@ -138,7 +152,7 @@ BEGIN
             END IF;
             CONTINUE;
         END IF;
-        IF v_fingerprint <> p_fingerprint THEN
+        IF v_fingerprint IS DISTINCT FROM p_fingerprint THEN
             RAISE EXCEPTION 'the key % was used for another event (%)', quote_literal(p_key), v_id
                 USING ERRCODE = 'unique_violation', HINT = 'Send the same event again, or choose another key.';
         END IF;
@@ -310,7 +324,7 @@ $body$;
 -- is to wait for its time counts when it is taken from the outbox, and again when it enters the log. 0 says that nothing is left to be moved now. For those
 -- who run no node. Call it in a transaction of its own: others who append wait for its end.
 CREATE OR REPLACE FUNCTION {schema}.poll_for_events(chunk_size bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '{log_lock_time_max}'
 AS $body$
 DECLARE
     v_moved bigint;
@@ -321,8 +335,9 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED';
     END IF;
     chunk_size := coalesce(chunk_size, {schema}.setting('poll_chunk_size', '1000')::bigint);
-    IF chunk_size < 1 THEN
-        RAISE EXCEPTION 'chunk_size must be at least 1' USING ERRCODE = 'invalid_parameter_value';
+    IF chunk_size NOT BETWEEN 1 AND {poll_chunk_max} THEN
+        RAISE EXCEPTION 'chunk_size is %; choose from 1 to {poll_chunk_max}', chunk_size
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     BEGIN
         SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;

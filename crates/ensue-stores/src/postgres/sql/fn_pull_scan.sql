@@ -50,7 +50,7 @@ BEGIN
     LOOP
         SELECT s.trimmed_to INTO v_trimmed_to FROM {schema}.log_state s;
         SELECT array_agg(ROW(p.seq, p.prev, p.id_part, p.topic, p.object, p.payload, coalesce(p.metadata, '{}'),
-                coalesce(p.occurred_at, p.recorded_at), p.recorded_at, p.to_subscription)::{schema}.condition_event ORDER BY p.seq)
+                {schema}.stored_time(coalesce(p.occurred_at, p.recorded_at)), {schema}.stored_time(p.recorded_at), p.to_subscription)::{schema}.condition_event ORDER BY p.seq)
         INTO v_page
         FROM (
             SELECT e.*, coalesce(sum({bytes_of_e}) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before

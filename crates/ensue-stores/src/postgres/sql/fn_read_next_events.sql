@@ -47,7 +47,7 @@ BEGIN
         RAISE EXCEPTION 'there is no group %', quote_literal(p_gid)
             USING ERRCODE = 'undefined_object', HINT = 'Subscribe to it, which makes it.';
     END IF;
-    SELECT * INTO v_under FROM {schema}.lease_parts(p_under);
+    SELECT * INTO v_under FROM {schema}.lease_parts(p_gid, p_under);
 
     SELECT s.cursor, m.lease_until >= clock_timestamp() AS is_held INTO v_slot
     FROM {schema}.slots s LEFT JOIN {schema}.members m ON m.id = s.owner WHERE s.group_id = v_group ORDER BY s.cursor LIMIT 1;

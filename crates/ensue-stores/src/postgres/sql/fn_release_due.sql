@@ -66,6 +66,7 @@ BEGIN
     )
     SELECT count(*) INTO o_count FROM chained c;
     o_last := v_tail + o_count;
+    PERFORM set_config('ensue.logged', ({logged} + o_count)::text, true);
     o_count := o_count + v_moved;
     SELECT d.not_before INTO o_next_due
     FROM {schema}.delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;

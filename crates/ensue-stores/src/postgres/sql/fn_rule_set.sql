@@ -33,7 +33,7 @@ DECLARE
     v_now timestamptz;
     v_rule {schema}.rules;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     v_now := coalesce(p_now, clock_timestamp());
     SELECT * INTO v_rule FROM {schema}.rules r WHERE r.scope = p_scope AND r.kind = p_kind;
     IF v_rule.set_by = p_call THEN
@@ -77,7 +77,7 @@ AS $body$
 DECLARE
     v_now timestamptz;
 BEGIN
-    PERFORM pg_advisory_xact_lock({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     v_now := coalesce(p_now, clock_timestamp());
     WITH gone AS (
         DELETE FROM {schema}.rules r

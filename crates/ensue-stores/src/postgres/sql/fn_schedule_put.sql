@@ -9,7 +9,7 @@ AS $body$
 DECLARE
     v_there {schema}.schedules;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     -- One at a time, so that nobody makes what another has just made.
     PERFORM 1 FROM {schema}.schedules_state FOR UPDATE;
     SELECT * INTO v_there FROM {schema}.schedules s WHERE s.name = p_name FOR UPDATE;

@@ -29,7 +29,7 @@ DECLARE
     v_made record;
 BEGIN
     PERFORM pg_advisory_xact_lock(p_lock);
-    PERFORM pg_advisory_xact_lock_shared({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
     PERFORM 1 FROM {schema}.schedules s WHERE s.name = ANY (p_names) ORDER BY s.name FOR UPDATE;
     -- Somebody may have fired one since, and is the last then. Where the watermark has moved that is known by it; what was fired by hand is
     -- known by its run.

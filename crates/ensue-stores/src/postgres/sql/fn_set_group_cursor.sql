@@ -16,12 +16,12 @@ BEGIN
     IF $4 IS NULL THEN
         RAISE EXCEPTION 'the lease is missing' USING ERRCODE = 'invalid_parameter_value', HINT = 'Send the one that read_next_events answered.';
     END IF;
-    SELECT * INTO v_lease FROM {schema}.lease_parts($4);
     v_group := {schema}.pulled_group(p_gid);
     IF v_group IS NULL THEN
         RAISE EXCEPTION 'there is no group %', quote_literal(p_gid)
             USING ERRCODE = 'undefined_object', HINT = 'Subscribe to it, which makes it.';
     END IF;
+    SELECT * INTO v_lease FROM {schema}.lease_parts(p_gid, $4);
     -- The lock comes first, the look at the lease after it: who takes the group over waits, or has done so before.
     PERFORM 1 FROM {schema}.slots s WHERE s.group_id = v_group ORDER BY s.slot FOR UPDATE;
     SELECT s.cursor, s.owner = v_lease.o_member AND s.fence = v_lease.o_fence AND m.lease_until >= clock_timestamp() AS holds INTO v_slot

@@ -9,6 +9,8 @@ CREATE OR REPLACE FUNCTION {schema}.settle_append(
     OUT o_conflicts boolean[]
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_logged bigint;
 BEGIN
     SELECT a.o_tail, a.o_recorded_at, a.o_seqs, a.o_prevs, a.o_ids, a.o_conflicts
     INTO o_tail, o_recorded_at, o_seqs, o_prevs, o_ids, o_conflicts
@@ -32,6 +34,8 @@ BEGIN
         p_fingerprints => ARRAY(SELECT p_fingerprints[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i),
         p_not_before => ARRAY(SELECT p_not_before[p.n] FROM unnest(p_picked) WITH ORDINALITY p(n, i) ORDER BY p.i)
     ) a;
-    o_tail := o_tail + (SELECT count(*) FROM unnest(o_seqs, o_ids) x(seq, id) WHERE x.seq IS NOT NULL AND x.id IS NULL);
+    v_logged := (SELECT count(*) FROM unnest(o_seqs, o_ids) x(seq, id) WHERE x.seq IS NOT NULL AND x.id IS NULL);
+    o_tail := o_tail + v_logged;
+    PERFORM set_config('ensue.logged', ({logged} + v_logged)::text, true);
 END
 $body$;

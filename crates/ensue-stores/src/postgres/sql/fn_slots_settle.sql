@@ -66,7 +66,7 @@ BEGIN
 
     -- Before the log: everybody takes these locks in this order.
     IF p_job_objects IS NOT NULL OR p_job_keys IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock_shared({lock_rules});
+        LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;
         PERFORM {schema}.jobs_lock(ARRAY(
             SELECT {schema}.job_bucket(b.handler, 'o' || b.object) FROM unnest(p_handlers, p_job_objects) b(handler, object)
             WHERE b.object IS NOT NULL

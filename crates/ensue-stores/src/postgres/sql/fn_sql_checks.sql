@@ -13,8 +13,8 @@ BEGIN
 END
 $body$;
 
--- Does it have letters and digits of any script and the characters that a segment may have? Where the database's own rules know only
--- ASCII, those of ICU are asked; a server without ICU takes any other letter for one.
+-- Whether the text consists of letters and digits of any script and the characters that a segment may have. The test uses the rules of ICU,
+-- because those of the database may know only ASCII. A server without ICU accepts every printable character beyond ASCII.
 CREATE OR REPLACE FUNCTION {schema}.is_dotted(p_text text) RETURNS boolean LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
@@ -23,8 +23,14 @@ BEGIN
     EXECUTE 'SELECT $1 COLLATE pg_catalog."und-x-icu" ~ ''^[[:alnum:]_:/@+~=$.-]+$''' INTO v_is USING p_text;
     RETURN v_is;
 EXCEPTION WHEN undefined_object OR feature_not_supported OR invalid_parameter_value THEN
-    RETURN p_text ~ $re$^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$$re$;
+    RETURN p_text ~ $re$^[[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]+$$re$ AND p_text !~ $re$[{unprintable}]$re$;
 END
+$body$;
+
+-- The first unprintable character of a text, escaped. The character class is that of `ensue_core::text::is_unprintable`.
+CREATE OR REPLACE FUNCTION {schema}.unprintable_shown(p_text text) RETURNS text LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT $re$\u{$re$ || to_hex(ascii(substring(p_text FROM $re$[{unprintable}]$re$))) || '}'
 $body$;
 
 -- What is wrong with a dotted key; nothing if it is one.
@@ -36,6 +42,8 @@ AS $body$
             THEN format('has %s bytes; at most {topic_bytes_max} are allowed: shorten it', octet_length(p_key))
         WHEN p_key ~ '(^[.]|[.][.]|[.]$)'
             THEN 'has an empty segment; write one dot between segments and none at the ends, as in ' || p_such_as
+        WHEN p_key ~ $re$[{unprintable}]$re$
+            THEN 'may not contain ' || {schema}.unprintable_shown(p_key) || '; use letters, digits and _ - : / @ + ~ = $ between dots'
         WHEN p_key !~ '^[[:alnum:]_:/@+~=$.-]+$' AND NOT {schema}.is_dotted(p_key)
             THEN 'may not contain ' || quote_literal(coalesce(
                     substring(p_key FROM $re$[^[:alnum:]_:/@+~=$.\u0080-\U0010ffff-]$re$), substring(p_key FROM '[^[:alnum:]_:/@+~=$.-]')))
@@ -43,14 +51,15 @@ AS $body$
     END
 $body$;
 
--- What is wrong with a text that is to be bounded and to have no control characters; nothing with null, which is none.
+-- The fault of an identifier that is empty, too long or has an unprintable character; null if it has none or is null.
 CREATE OR REPLACE FUNCTION {schema}.plain_fault(p_text text, p_bytes_max int) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE
         WHEN p_text = '' THEN 'is empty; leave it out instead'
         WHEN octet_length(p_text) > p_bytes_max
             THEN format('has %s bytes; at most %s are allowed: shorten it', octet_length(p_text), p_bytes_max)
-        WHEN p_text ~ '[[:cntrl:]]' THEN 'may not contain control characters; leave them out'
+        WHEN p_text ~ $re$[{unprintable}]$re$
+            THEN 'may not contain the character ' || {schema}.unprintable_shown(p_text) || '; leave it out'
     END
 $body$;
 
@@ -118,12 +127,18 @@ BEGIN
 END
 $body$;
 
--- What a worker holds of a job: its place and its fence.
+-- The claim of a job under this fence.
+CREATE OR REPLACE FUNCTION {schema}.claim_text(p_id text, p_fence bigint) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT c.claim || '-' || {schema}.store_code(c.claim) FROM (SELECT 'claim-' || to_hex(p_fence) || '-' || p_id) c(claim)
+$body$;
+
+-- What a worker holds of a job: its place and its fence. A forged claim is a stale one.
 CREATE OR REPLACE FUNCTION {schema}.job_held(p_id text, p_claim text, OUT o_number bigint, OUT o_stamp bigint, OUT o_fence bigint)
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_parts text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)$');
+    v_parts text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)-([0-9a-f]{32})$');
 BEGIN
     IF v_parts IS NULL THEN
         PERFORM {schema}.refuse('claim is not a claim; send back the text that came with the claimed job');
@@ -134,6 +149,28 @@ BEGIN
             coalesce(p_id, 'null')));
     END IF;
     o_fence := ('x' || lpad(v_parts[1], 16, '0'))::bit(64)::bigint;
+    IF {schema}.store_code('claim-' || to_hex(o_fence) || '-' || lower(v_parts[2])) IS DISTINCT FROM v_parts[3] THEN
+        PERFORM {schema}.job_lost(p_id);
+    END IF;
+END
+$body$;
+
+-- The state of a job whose worker settled this claim in the same way before: 'complete', 'fail' or 'snooze'. Raises an
+-- error if it did not. The same rule as `lifecycle::use_claim`.
+CREATE OR REPLACE FUNCTION {schema}.job_repeated(
+    p_id text, p_number bigint, p_stamp bigint, p_fence bigint, p_settlement text
+) RETURNS text LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_state text;
+BEGIN
+    SELECT j.state INTO v_state FROM {schema}.jobs j
+    WHERE j.number = p_number AND j.stamp = p_stamp AND j.fence = p_fence AND coalesce(j.state, '') <> 'running'
+        AND CASE WHEN coalesce(j.state, '') = 'succeeded' THEN 'complete' ELSE j.settled END = p_settlement;
+    IF NOT FOUND THEN
+        PERFORM {schema}.job_lost(p_id);
+    END IF;
+    RETURN v_state;
 END
 $body$;
 

@@ -122,7 +122,7 @@ BEGIN
         WHERE c.number IS NOT NULL ORDER BY c.rank, c.turn
     LOOP
         id := {schema}.job_id(v_job.stamp, v_job.number);
-        claim := 'claim-' || to_hex(v_job.fence) || '-' || id;
+        claim := {schema}.claim_text(id, v_job.fence);
         handler := v_job.handler;
         object := v_job.object;
         payload := v_job.payload::jsonb;

@@ -1,3 +1,27 @@
+-- Why a job cannot be sent, as `NewJob::check` and the types of its fields say; null if it can.
+CREATE OR REPLACE FUNCTION {schema}.job_fault(
+    p_handler text, p_object text, p_key text, p_payload jsonb, p_metadata jsonb, p_bytes bigint, p_attempts_max int, p_ordered boolean,
+    p_exhausted text, p_not_before timestamptz
+) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT coalesce(
+        'handler ' || {schema}.dotted_fault(p_handler, 'mail.send'),
+        'object ' || {schema}.plain_fault(p_object, {object_bytes_max}),
+        'unique_key ' || {schema}.plain_fault(p_key, {unique_key_bytes_max}),
+        CASE
+            WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}'''
+            WHEN jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN 'metadata is not a JSON object; write {"name": value}'
+            WHEN p_bytes > {event_bytes_max}
+                THEN format('payload has %s bytes with its metadata; at most {event_bytes_max} are allowed: store it elsewhere and send a reference', p_bytes)
+            WHEN p_attempts_max IS NULL OR p_attempts_max NOT BETWEEN 1 AND {attempts_limit}
+                THEN format('attempts_max is %s; choose 1 to {attempts_limit}', coalesce(p_attempts_max::text, 'null'))
+            WHEN p_ordered IS NULL THEN 'ordered is null; write true or false'
+            WHEN p_exhausted IS NULL OR p_exhausted NOT IN ('hold', 'skip', 'dead_letter_object')
+                THEN 'on_exhausted must be hold, skip or dead_letter_object'
+        END,
+        'not_before ' || {schema}.time_fault(p_not_before))
+$body$;
+
 -- Sends a job in the caller's transaction, and answers its id. While a job of the handler with this key is live, it answers that one's.
 --
 -- No lock is taken that anybody else waits for, however long the transaction takes, but by who sends the same key. So a job with an object does not take
@@ -19,7 +43,6 @@ DECLARE
     v_bytes bigint := octet_length(p_payload::text) + octet_length(p_metadata::text);
 BEGIN
     PERFORM {schema}.check_dotted('handler', p_handler);
-    PERFORM {schema}.check_plain('object', p_object, {object_bytes_max});
     PERFORM {schema}.check_plain('unique_key', p_key, {unique_key_bytes_max});
     IF {schema}.is_task(p_handler) THEN
         -- As `tasks::as_task`: of a collection at most one task is live, whoever sends it.
@@ -31,19 +54,10 @@ BEGIN
     p_attempts_max := coalesce(p_attempts_max, (v_retry -> 'doubling' ->> 'attempts_max')::int,
         jsonb_array_length(v_retry -> 'exactly' -> 'delays_us') + 1, {job_attempts_max});
     p_exhausted := coalesce(p_exhausted, v_settings ->> 'on_exhausted', 'hold');
-    PERFORM {schema}.refuse(CASE
-        WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}'''
-        WHEN jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN 'metadata is not a JSON object; write {"name": value}'
-        WHEN v_bytes > {event_bytes_max}
-            THEN format('payload has %s bytes with its metadata; at most {event_bytes_max} are allowed: store it elsewhere and send a reference', v_bytes)
-        WHEN p_priority IS NULL OR p_priority <> trunc(p_priority) OR p_priority NOT BETWEEN 0 AND 18446744073709551615
-            THEN format('priority is %s; choose a whole number from 0 to 18446744073709551615', coalesce(p_priority::text, 'null'))
-        WHEN p_attempts_max NOT BETWEEN 1 AND {attempts_limit}
-            THEN format('attempts_max is %s; choose 1 to {attempts_limit}', p_attempts_max)
-        WHEN p_ordered IS NULL THEN 'ordered is null; write true or false'
-        WHEN p_exhausted NOT IN ('hold', 'skip', 'dead_letter_object') THEN 'on_exhausted must be hold, skip or dead_letter_object'
-        ELSE 'not_before ' || {schema}.time_fault(p_not_before)
-    END);
+    PERFORM {schema}.refuse(coalesce(
+        {schema}.job_fault(p_handler, p_object, p_key, p_payload, p_metadata, v_bytes, p_attempts_max, p_ordered, p_exhausted, p_not_before),
+        CASE WHEN p_priority IS NULL OR p_priority <> trunc(p_priority) OR p_priority NOT BETWEEN 0 AND 18446744073709551615
+            THEN format('priority is %s; choose a whole number from 0 to 18446744073709551615', coalesce(p_priority::text, 'null')) END));
     -- Before the number is drawn: who hears of the number knows then which transactions it may have to wait for.
     PERFORM pg_current_xact_id();
     LOOP

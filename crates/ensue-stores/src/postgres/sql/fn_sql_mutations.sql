@@ -29,7 +29,7 @@ DECLARE
     v_key text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
         WHEN p_key IS NOT NULL THEN (SELECT jsonb_agg(p_row -> k.name ORDER BY k.n)::text FROM unnest(p_key) WITH ORDINALITY k(name, n)) END;
 BEGIN
-    IF octet_length(p_name) + 1 + octet_length(v_key) > {object_bytes_max} OR v_key ~ '[[:cntrl:]]' THEN
+    IF octet_length(p_name) + 1 + octet_length(v_key) > {object_bytes_max} OR v_key ~ $re$[{unprintable}]$re$ THEN
         v_key := 'sha256=' || encode(sha256(convert_to(v_key, 'UTF8')), 'hex');
     END IF;
     RETURN p_name || ':' || v_key;
@@ -49,6 +49,83 @@ BEGIN
 END
 $body$;
 
+-- The select list that makes the rows of a table safe for to_jsonb; null if they are safe as is.
+--
+-- to_jsonb applies a cast to json if a user has defined one for a type, and the function of that
+-- cast would run with the rights of the trigger. It looks for one only if the type is not built in
+-- (OID 16384 and above), also inside domains, arrays and composite types. A column of such a type
+-- is converted by the output function of its type instead, which only a superuser can define; an
+-- array becomes an array of texts. No cast and no operator of a user is looked up.
+--
+-- Nothing changes between this check and the use: the statement that fired the trigger holds a
+-- lock on the table, so columns keep their types, and a domain cannot change its base type. The
+-- attributes of a composite type can change, so they are not looked at.
+--
+-- Raises an error for a trigger that does not name its transition tables as push_table_mutations
+-- does: the names would be looked up among the temporary relations of the session.
+CREATE OR REPLACE FUNCTION {schema}.mutation_columns(p_table oid, p_trigger name, p_old name, p_new name) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $body$
+DECLARE
+    v_is_safe boolean;
+    v_columns text;
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1 FROM pg_trigger t WHERE t.tgrelid = p_table AND t.tgname = p_trigger
+            AND t.tgoldtable IS NOT DISTINCT FROM p_old AND t.tgnewtable IS NOT DISTINCT FROM p_new) THEN
+        RAISE EXCEPTION 'the trigger % of % was not created by push_table_mutations', quote_ident(p_trigger), p_table::regclass
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop the trigger and call push_table_mutations.';
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = p_table AND a.attnum > 0 AND a.atttypid >= 16384) THEN
+        RETURN NULL;
+    END IF;
+    WITH RECURSIVE steps AS (
+        SELECT a.attnum, a.attname, 0 AS depth, a.atttypid AS type, NULL::text AS delimiter
+        FROM pg_attribute a WHERE a.attrelid = p_table AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL
+        SELECT s.attnum, s.attname, s.depth + 1, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
+            coalesce(s.delimiter, CASE WHEN t.typtype <> 'd' THEN t.typdelim::text END)
+        FROM steps s JOIN pg_type t ON t.oid = s.type
+        WHERE s.type >= 16384 AND (t.typtype = 'd' OR t.typsubscript = 'array_subscript_handler'::regproc)
+    ), innermost AS (
+        SELECT DISTINCT ON (s.attnum) s.attnum, quote_ident(s.attname) AS name, s.type < 16384 AS is_safe,
+            coalesce(s.delimiter = ',', false) AS is_array
+        FROM steps s ORDER BY s.attnum, s.depth DESC
+    )
+    SELECT bool_and(i.is_safe), string_agg(CASE WHEN i.is_safe THEN 'r.' || i.name ELSE replace(
+            'CASE WHEN num_nonnulls(r.NAME) = 1 THEN format(''%s'', r.NAME)' || CASE WHEN i.is_array THEN '::text[]' ELSE '' END
+            || ' END AS NAME', 'NAME', i.name) END, ', ' ORDER BY i.attnum)
+    INTO v_is_safe, v_columns FROM innermost i;
+    RETURN CASE WHEN NOT v_is_safe THEN v_columns END;
+END
+$body$;
+
+-- The statement of the triggers below for a table whose columns need a select list. $1 is the
+-- table's part of the topic, $2 its primary key, $3 the table.
+CREATE OR REPLACE FUNCTION {schema}.mutation_statement(p_operation text, p_columns text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+AS $body$
+DECLARE
+    v_images text := '(SELECT row_number() OVER () AS n, to_jsonb(q.*) AS image FROM (SELECT ' || p_columns || ' FROM ';
+    v_new text := v_images || 'new_rows r OFFSET 0) q) n';
+    v_old text := v_images || 'old_rows r OFFSET 0) q) o';
+BEGIN
+    RETURN format($sql$
+        INSERT INTO %1$I.outbox (occurred_at, id, topic, object, payload)
+        SELECT clock_timestamp(), %1$I.new_id(), $1 || '.%2$s', %1$I.mutation_object($1, $2, m.image), m.payload
+        FROM (SELECT c.n, c.image, %1$I.mutation_payload($3, '%2$s', c.payload) AS payload FROM (%3$s OFFSET 0) c OFFSET 0) m
+        WHERE m.payload IS NOT NULL AND %1$I.mutation_fits($1 || '.%2$s', m.payload)
+        ORDER BY m.n$sql$,
+        {schema_text}, p_operation, CASE p_operation
+        WHEN 'insert' THEN 'SELECT n.n, n.image, n.image AS payload FROM ' || v_new
+        WHEN 'delete' THEN 'SELECT o.n, o.image, o.image AS payload FROM ' || v_old
+        WHEN 'update' THEN $sql$SELECT n.n, n.image, jsonb_build_object('row', n.image, 'old', o.image,
+            'changed', (SELECT jsonb_agg(f.key ORDER BY f.key) FROM jsonb_each(n.image) f
+                        WHERE o.image -> f.key IS DISTINCT FROM f.value)) AS payload FROM $sql$
+            || v_new || ' JOIN ' || v_old || ' ON o.n = n.n WHERE n.image <> o.image' END);
+END
+$body$;
+
 CREATE OR REPLACE FUNCTION {schema}.mutations_insert() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
@@ -56,15 +133,22 @@ AS $body$
 DECLARE
     v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
     v_key text[] := {schema}.mutation_key(TG_RELID);
+    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, NULL, 'new_rows');
+    v_count bigint;
 BEGIN
-    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
-    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.insert', {schema}.mutation_object(v_name, v_key, m.image), m.payload
-    FROM (
-        SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'insert', i.image) AS payload
-        FROM (SELECT to_jsonb(r.*) AS image FROM new_rows r OFFSET 0) i OFFSET 0
-    ) m
-    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.insert', m.payload);
-    IF FOUND THEN
+    IF v_columns IS NULL THEN
+        INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+        SELECT clock_timestamp(), {schema}.new_id(), v_name || '.insert', {schema}.mutation_object(v_name, v_key, m.image), m.payload
+        FROM (
+            SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'insert', i.image) AS payload
+            FROM (SELECT to_jsonb(r.*) AS image FROM new_rows r OFFSET 0) i OFFSET 0
+        ) m
+        WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.insert', m.payload);
+    ELSE
+        EXECUTE {schema}.mutation_statement('insert', v_columns) USING v_name, v_key, TG_RELID::regclass;
+    END IF;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
         PERFORM {schema}.outbox_ring();
     END IF;
     RETURN NULL;
@@ -78,15 +162,22 @@ AS $body$
 DECLARE
     v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
     v_key text[] := {schema}.mutation_key(TG_RELID);
+    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', NULL);
+    v_count bigint;
 BEGIN
-    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
-    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.delete', {schema}.mutation_object(v_name, v_key, m.image), m.payload
-    FROM (
-        SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'delete', i.image) AS payload
-        FROM (SELECT to_jsonb(r.*) AS image FROM old_rows r OFFSET 0) i OFFSET 0
-    ) m
-    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.delete', m.payload);
-    IF FOUND THEN
+    IF v_columns IS NULL THEN
+        INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+        SELECT clock_timestamp(), {schema}.new_id(), v_name || '.delete', {schema}.mutation_object(v_name, v_key, m.image), m.payload
+        FROM (
+            SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'delete', i.image) AS payload
+            FROM (SELECT to_jsonb(r.*) AS image FROM old_rows r OFFSET 0) i OFFSET 0
+        ) m
+        WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.delete', m.payload);
+    ELSE
+        EXECUTE {schema}.mutation_statement('delete', v_columns) USING v_name, v_key, TG_RELID::regclass;
+    END IF;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
         PERFORM {schema}.outbox_ring();
     END IF;
     RETURN NULL;
@@ -102,23 +193,30 @@ AS $body$
 DECLARE
     v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
     v_key text[] := {schema}.mutation_key(TG_RELID);
+    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', 'new_rows');
+    v_count bigint;
 BEGIN
-    INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
-    SELECT clock_timestamp(), {schema}.new_id(), v_name || '.update', {schema}.mutation_object(v_name, v_key, m.image), m.payload
-    FROM (
-        SELECT c.n, c.image, {schema}.mutation_payload(TG_RELID::regclass, 'update', jsonb_build_object('row', c.image, 'old', c.former,
-            'changed', (SELECT jsonb_agg(f.key ORDER BY f.key) FROM jsonb_each(c.image) f
-                        WHERE c.former -> f.key IS DISTINCT FROM f.value))) AS payload
+    IF v_columns IS NULL THEN
+        INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
+        SELECT clock_timestamp(), {schema}.new_id(), v_name || '.update', {schema}.mutation_object(v_name, v_key, m.image), m.payload
         FROM (
-            SELECT n.n, n.image, o.image AS former
-            FROM (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM new_rows r) n
-            JOIN (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM old_rows r) o ON o.n = n.n
-            WHERE n.image <> o.image OFFSET 0
-        ) c OFFSET 0
-    ) m
-    WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.update', m.payload)
-    ORDER BY m.n;
-    IF FOUND THEN
+            SELECT c.n, c.image, {schema}.mutation_payload(TG_RELID::regclass, 'update', jsonb_build_object('row', c.image, 'old', c.former,
+                'changed', (SELECT jsonb_agg(f.key ORDER BY f.key) FROM jsonb_each(c.image) f
+                            WHERE c.former -> f.key IS DISTINCT FROM f.value))) AS payload
+            FROM (
+                SELECT n.n, n.image, o.image AS former
+                FROM (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM new_rows r) n
+                JOIN (SELECT row_number() OVER () AS n, to_jsonb(r.*) AS image FROM old_rows r) o ON o.n = n.n
+                WHERE n.image <> o.image OFFSET 0
+            ) c OFFSET 0
+        ) m
+        WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.update', m.payload)
+        ORDER BY m.n;
+    ELSE
+        EXECUTE {schema}.mutation_statement('update', v_columns) USING v_name, v_key, TG_RELID::regclass;
+    END IF;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
         PERFORM {schema}.outbox_ring();
     END IF;
     RETURN NULL;

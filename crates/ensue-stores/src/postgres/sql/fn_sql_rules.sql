@@ -53,7 +53,7 @@ BEGIN
     IF p_expires_at <= clock_timestamp() THEN
         PERFORM {schema}.refuse(format('expires_at is %s, which has passed: choose a later time', {schema}.time_text(p_expires_at)));
     END IF;
-    PERFORM pg_advisory_xact_lock({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     SELECT r.id INTO v_there FROM {schema}.rules r WHERE r.scope = p_scope AND r.kind = p_kind;
     v_rule.id := coalesce(v_there, {schema}.event_id({schema}.new_id_part(), clock_timestamp()));
     v_rule.kind := p_kind;
@@ -97,10 +97,13 @@ DECLARE
     v_rules {schema}.rules[];
 BEGIN
     PERFORM {schema}.need_read_committed('to lift a ' || p_kind);
-    PERFORM {schema}.check_scope(p_scope);
-    PERFORM pg_advisory_xact_lock({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     v_rules := ARRAY(SELECT r FROM {schema}.rules r WHERE r.scope = p_scope AND r.kind = p_kind);
-    RETURN CASE WHEN cardinality(v_rules) > 0 THEN {schema}.rules_lift_some(v_rules, session_user) END;
+    IF cardinality(v_rules) > 0 THEN
+        RETURN {schema}.rules_lift_some(v_rules, session_user);
+    END IF;
+    PERFORM {schema}.check_scope(p_scope);
+    RETURN NULL;
 END
 $body$;
 
@@ -113,7 +116,7 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM {schema}.rules r WHERE r.expires_at <= clock_timestamp()) THEN
         RETURN 0;
     END IF;
-    PERFORM pg_advisory_xact_lock({lock_rules});
+    LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     v_rules := ARRAY(SELECT r FROM {schema}.rules r WHERE r.expires_at <= clock_timestamp() ORDER BY r.scope, r.kind);
     IF cardinality(v_rules) > 0 THEN
         PERFORM {schema}.rules_lift_some(v_rules, 'expiry');

@@ -1,23 +1,25 @@
--- How a worker says how it went. All of these change nothing and raise an error if somebody else has the job meanwhile or it is over; else they answer where the
--- job stands. They are part of the caller's transaction: what the worker wrote to the same database happens with them or not at all. They lock the
--- job and its lane until its end, so call them last.
+-- Settlements of claims. Each is part of the caller's transaction: what the worker wrote to the same database commits
+-- with it, or not at all. It locks the job and its lane until the transaction ends, so call it last. The answer is the
+-- state of the job. A settlement may be repeated under the same claim, also after its transaction has ended: nothing is
+-- written again, and the answer is the state at that time. Under a stale claim, or after another settlement, nothing is
+-- changed and an error is raised.
 
 CREATE OR REPLACE FUNCTION {schema}.job_end_one(
-    p_id text, p_claim text, p_end text, p_asked text, p_gives_back boolean, p_not_before timestamptz, p_error text, p_result jsonb
-) RETURNS text LANGUAGE plpgsql VOLATILE
+    p_id text, p_claim text, p_settlement text, p_end text, p_asked text, p_gives_back boolean, p_not_before timestamptz,
+    p_error text, p_result jsonb, OUT o_state text, OUT o_repeated boolean
+) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_held record;
-    v_state text;
 BEGIN
     SELECT * INTO v_held FROM {schema}.job_held(p_id, p_claim);
-    v_state := ({schema}.jobs_end_plain(
+    o_state := ({schema}.jobs_end_plain(
         ARRAY[v_held.o_number], ARRAY[v_held.o_stamp], ARRAY[v_held.o_fence], ARRAY[p_end], ARRAY[p_asked], ARRAY[p_gives_back], NULL,
         ARRAY[p_not_before], ARRAY[p_error], ARRAY[p_result::text]))[1];
-    IF v_state IS NULL THEN
-        PERFORM {schema}.job_lost(p_id);
+    o_repeated := o_state IS NULL;
+    IF o_repeated THEN
+        o_state := {schema}.job_repeated(p_id, v_held.o_number, v_held.o_stamp, v_held.o_fence, p_settlement);
     END IF;
-    RETURN v_state;
 END
 $body$;
 
@@ -27,12 +29,14 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_state text := {schema}.job_end_one(id, claim, 'succeeded', 'succeeded', false, NULL, NULL, result);
+    v_ended record;
 BEGIN
-    IF events IS NOT NULL AND events NOT IN ('null', '[]') THEN
+    SELECT * INTO v_ended
+    FROM {schema}.job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
+    IF NOT v_ended.o_repeated AND events IS NOT NULL AND events NOT IN ('null', '[]') THEN
         PERFORM {schema}.publish_many(events);
     END IF;
-    RETURN v_state;
+    RETURN v_ended.o_state;
 END
 $body$;
 
@@ -56,12 +60,13 @@ BEGIN
     SELECT * INTO v_job FROM {schema}.jobs j
     WHERE j.number = v_held.o_number AND j.stamp = v_held.o_stamp AND j.fence = v_held.o_fence AND coalesce(j.state, '') = 'running';
     IF NOT FOUND THEN
-        PERFORM {schema}.job_lost(id);
+        RETURN {schema}.job_repeated(id, v_held.o_number, v_held.o_stamp, v_held.o_fence, 'fail');
     END IF;
     v_dies := NOT coalesce(retry, true) OR v_job.attempts >= v_job.attempts_max;
     v_wait := least(coalesce(retry_in, {schema}.job_delay(v_job.handler, v_job.attempts)), {delay_max_us} * interval '1 microsecond');
-    RETURN {schema}.job_end_one(id, claim, CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END, 'cancelled', false,
-        CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END, coalesce(nullif(error, ''), 'the worker gave no reason'), NULL);
+    RETURN (SELECT e.o_state FROM {schema}.job_end_one(id, claim, 'fail', CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END,
+        'cancelled', false, CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END,
+        coalesce(nullif(error, ''), 'the worker gave no reason'), NULL) e);
 END
 $body$;
 
@@ -74,8 +79,8 @@ BEGIN
     IF snooze_for IS NULL OR snooze_for < interval '0' THEN
         PERFORM {schema}.refuse(format('snooze_for is %s; choose a length of time that is not negative', coalesce(snooze_for::text, 'null')));
     END IF;
-    RETURN {schema}.job_end_one(id, claim, 'scheduled', 'cancelled', true,
-        clock_timestamp() + least(snooze_for, {delay_max_us} * interval '1 microsecond'), NULL, NULL);
+    RETURN (SELECT e.o_state FROM {schema}.job_end_one(id, claim, 'snooze', 'scheduled', 'cancelled', true,
+        clock_timestamp() + least(snooze_for, {delay_max_us} * interval '1 microsecond'), NULL, NULL) e);
 END
 $body$;
 

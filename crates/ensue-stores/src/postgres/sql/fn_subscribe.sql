@@ -61,23 +61,17 @@ DECLARE
     v_fault text;
     v_id uuid;
 BEGIN
-    v_fault := CASE
-        WHEN gid IS NULL OR gid = '' THEN 'gid is empty; name the group in dotted segments, such as billing.invoices'
-        WHEN octet_length(gid) > 255 THEN format('gid has %s bytes; at most 255 are allowed: shorten it', octet_length(gid))
-        WHEN gid ~ '(^[.]|[.][.]|[.]$)' THEN 'gid has an empty segment; write one dot between segments and none at the ends, as in billing.invoices'
-        WHEN gid ~ $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$
-            THEN 'gid may not contain ' || quote_literal(substring(gid FROM $re$[\x01-\x23\x25-\x2a\x2c\x3b\x3c\x3e\x3f\x5b-\x5e\x60\x7b-\x7d\x7f]$re$))
-                || '; use letters, digits and _ - : / @ + ~ = $ between dots'
+    v_fault := coalesce('gid ' || {schema}.dotted_fault(gid, 'billing.invoices'), CASE
         WHEN octet_length(v_params) > 65536
             THEN format('params has %s bytes; at most 65536 are allowed: make it smaller', octet_length(v_params))
         WHEN v_expiry NOT BETWEEN 100000 AND 316224000000000
             THEN 'expiry must be at least 100 milliseconds and at most 3660 days; leave it out if the subscription is to stay'
-    END;
+    END);
     IF v_fault IS NOT NULL THEN
         RAISE EXCEPTION '%', v_fault USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF conditions_sql IS NOT NULL THEN
-        PERFORM {schema}.condition_try({schema}.condition_sql(conditions_sql));
+        PERFORM {schema}.condition_try(conditions_sql);
     END IF;
     PERFORM {schema}.pulled_group(gid);
     v_id := {schema}.event_id(overlay(gen_random_uuid()::text PLACING '0' FROM 15 FOR 1)::uuid, clock_timestamp());

@@ -3,7 +3,7 @@
 use super::super::groups::{place, unknown_word};
 use super::super::read::{json_of, time_of, uuid_of};
 use ensue_core::handling::OnExhausted;
-use ensue_core::jobs::{Cause, Job, JobError, JobId, JobNumber, JobState};
+use ensue_core::jobs::{Cause, Job, JobError, JobId, JobNumber, JobState, Settlement};
 use ensue_core::{EventId, GroupName, Json, ObjectKey, Seq, Topic};
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -12,7 +12,7 @@ macro_rules! job_columns {
     () => {
         "number, id, handler, object, ordered, payload, metadata, priority, state, turn, attempts, attempts_max,
          on_exhausted, not_before, enqueued_at, locked_at, started_at, finished_at, worker, fence, lease_until, errors,
-         unique_key, event_seq, event_prev, event_id, event_topic, cancel_asked, redriven, result"
+         unique_key, event_seq, event_prev, event_id, event_topic, cancel_asked, redriven, result, settled"
     };
 }
 pub(super) use job_columns;
@@ -56,6 +56,7 @@ pub(super) fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         Some(text) => JobError::stored(text).ok_or_else(|| unknown_word(21, text))?,
         None => Vec::new(),
     };
+    let state = state_of(row, 8)?;
     Ok(Job {
         id: JobId(uuid_of(row, 1)?),
         handler: GroupName::stored(row.get_ref(2)?.as_str()?),
@@ -64,7 +65,7 @@ pub(super) fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         payload: Json::stored(row.get::<_, String>(5)?),
         metadata: json_of(row, 6)?,
         priority: priority_of(row.get(7)?),
-        state: state_of(row, 8)?,
+        state,
         turn: number_of(row, 9)?,
         attempts: row.get(10)?,
         attempts_max: row.get(11)?,
@@ -83,6 +84,7 @@ pub(super) fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         cancel_asked: row.get(27)?,
         redriven: row.get(28)?,
         result: row.get::<_, Option<String>>(29)?.map(Json::stored),
+        settled: Settlement::stored(state, row.get_ref(30)?.as_str_or_null()?),
     })
 }
 

@@ -14,7 +14,7 @@ use ensue_core::jobs::job::JOB_LINES_MAX;
 use ensue_core::jobs::lane::died_with;
 use ensue_core::jobs::lifecycle::{self, Arrow};
 use ensue_core::jobs::{
-    Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob, notices,
+    Held, Job, JobChange, JobEnd, JobError, JobLine, JobNumber, JobSettled, JobState, NewJob, Settlement, notices,
 };
 use ensue_core::{Json, StoreError, Timestamp};
 use rusqlite::{Connection, params};
@@ -157,7 +157,7 @@ fn end(
     connection
         .prepare_cached(
             "UPDATE ensue_jobs SET state = ?2, attempts = ?3, not_before = coalesce(?4, not_before), errors = ?5,
-             finished_at = ?6, lease_until = NULL, turn = iif(?7, turn, NULL), result = ?8,
+             finished_at = ?6, lease_until = NULL, turn = iif(?7, turn, NULL), result = ?8, settled = ?9,
              cancel_asked = iif(?6 IS NULL, cancel_asked, 0) WHERE number = ?1",
         )?
         .execute(params![
@@ -169,6 +169,7 @@ fn end(
             state.is_final().then(|| now.as_microsecond()),
             keeps_turn,
             result.filter(|_| state == JobState::Succeeded).map(Json::as_str),
+            end.settlement().map(Settlement::as_str),
         ])?;
     if state == JobState::Dead {
         dead.push(job.id.number());

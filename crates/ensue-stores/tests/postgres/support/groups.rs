@@ -64,7 +64,9 @@ pub fn change(group: &str, slot: u16, n: u128, fence: Fence) -> SlotChange {
 /// Waits until so many statements of the stores wait for a row.
 pub async fn until_waiting(log: &Log, count: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity \
-                   WHERE application_name = 'LOG' AND wait_event_type = 'Lock' AND wait_event <> 'advisory'";
+                   WHERE application_name = 'LOG' AND wait_event_type = 'Lock' AND wait_event <> 'advisory' \
+                   AND NOT EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = pg_stat_activity.pid AND NOT l.granted AND l.relation IN \
+                   (to_regclass('LOG.log_lock'), to_regclass('LOG.rules_lock'), to_regclass('LOG.serving_lock')))";
     log.until(waiting, count).await;
 }
 

@@ -96,7 +96,8 @@ impl Log {
     /// Waits until so many appends stand in line for the log.
     pub async fn until_waiting(&self, count: i64) {
         self.until(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'LOG' AND wait_event = 'advisory'",
+            "SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid WHERE a.application_name = 'LOG' \
+             AND NOT l.granted AND (l.locktype = 'advisory' OR l.relation = to_regclass('LOG.log_lock'))",
             count,
         )
         .await;

@@ -38,6 +38,7 @@ fn job(turn: u64) -> Job {
         cancel_asked: false,
         redriven: false,
         result: None,
+        settled: None,
     }
 }
 

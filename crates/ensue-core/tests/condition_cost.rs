@@ -1,0 +1,213 @@
+//! Bounds of what a condition may cost: every operation is paid for by its bytes, digits and nodes.
+
+use ensue_core::condition::{Condition, EventView, Failure, ParsedEvent, QUICK_STEPS_MAX, STEPS_MAX, SubscriptionView};
+use ensue_core::matching::{Found, Index, Subscription, Want};
+use ensue_core::{Event, EventId, Json, Timestamp, Topic};
+use std::sync::Arc;
+use uuid::Uuid;
+
+fn event(payload: impl Into<String>) -> Event {
+    Event {
+        seq: 7,
+        prev: None,
+        id: EventId(Uuid::nil()),
+        topic: Topic::stored("a"),
+        object: None,
+        payload: Json::parse("payload", payload.into()).unwrap(),
+        metadata: Json::empty_object(),
+        occurred_at: Timestamp::UNIX_EPOCH,
+        recorded_at: Timestamp::UNIX_EPOCH,
+        to: None,
+    }
+}
+
+fn list(count: usize, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().join(",")
+}
+
+/// As many copies of a part as a condition may have.
+fn repeated(part: &str) -> String {
+    vec![part; 200.min(15_000 / (part.len() + 4))].join(" OR ")
+}
+
+fn evaluate(source: &str, view: &EventView<'_>) -> Result<bool, Failure> {
+    let params = Json::empty_object();
+    let condition = Condition::parse(source).unwrap_or_else(|refusal| panic!("{source}: {refusal}"));
+    condition.matches(view, &SubscriptionView::new(Uuid::nil(), "", &params))
+}
+
+/// Either its constants or its evaluation cost too much.
+#[track_caller]
+fn is_stopped(source: &str, event: &Event) {
+    if Condition::parse(source).is_err_and(|refusal| refusal.reason.contains("steps")) {
+        return;
+    }
+    let answer = evaluate(source, &EventView::new(event));
+    assert!(matches!(answer, Err(Failure::TooCostly(_) | Failure::TooLarge(_))), "{source:.80}: {answer:?}");
+}
+
+#[test]
+fn searches_in_large_values_are_paid_for() {
+    let objects = event(format!(r#"{{"o":{{{}}}}}"#, list(60_000, |n| format!(r#""{n:06}":1"#))));
+    is_stopped(&repeated("e.payload#>'{o,zzzzzz}' = '1'"), &objects);
+    is_stopped(&repeated("e.payload->'o'->'zzzzzz' = '1'"), &objects);
+    is_stopped(&repeated("e.payload->'o' ? 'zzzzzz'"), &objects);
+    is_stopped(&repeated("e.payload->'o' @> '{\"zzzzzz\": 1}'"), &objects);
+    let array = event(format!(r#"{{"a":[{}]}}"#, list(110_000, |n| n.to_string())));
+    is_stopped(&repeated("e.payload#>'{a,-1}' = '0'"), &array);
+    is_stopped(&repeated("e.payload->'a' ? 'x'"), &array);
+    is_stopped(&repeated("e.payload->'a' @> '-1'"), &array);
+    // A few keys, each of which takes long to compare.
+    let long = list(60, |n| format!(r#""{}{n:02}":1"#, "k".repeat(16_000)));
+    let keys = event(format!(r#"{{"o":{{{long}}},"k":"{}zz"}}"#, "k".repeat(16_000)));
+    is_stopped(&repeated("e.payload->'o' ? (e.payload->>'k')"), &keys);
+    is_stopped(&repeated("e.payload->'o'->>(e.payload->>'k') = 'x'"), &keys);
+}
+
+#[test]
+fn conversions_are_paid_for_by_bytes_and_nodes() {
+    let ones = event(format!(r#"{{"t":"[{}]"}}"#, list(499_000, |_| "1".into())));
+    is_stopped("(e.payload->>'t')::jsonb || (e.payload->>'t')::jsonb = '1'", &ones);
+    is_stopped(&repeated("(e.payload->>'t')::jsonb = '1'"), &ones);
+    is_stopped(
+        "('{' || (e.payload->>'t') || '}')::text[] IS NULL",
+        &event(r#"{"t":"a"}"#.replace('a', &list(300_000, |_| "1".into()))),
+    );
+    let array = event(format!(r#"{{"a":[{}]}}"#, list(110_000, |n| n.to_string())));
+    is_stopped(&repeated("(e.payload->'a')::text = ''"), &array);
+    is_stopped(&repeated("jsonb_build_object('a', e.payload) = '1'"), &array);
+    is_stopped(&repeated("e.payload || e.payload = '1'"), &array);
+    let text = event(format!(r#"{{"s":"{}"}}"#, "a".repeat(900_000)));
+    is_stopped(&repeated("hashtext(e.payload->>'s') = 1"), &text);
+    is_stopped(&repeated("to_jsonb(e.payload->>'s') = '1'"), &text);
+    is_stopped(&format!("e.payload->>'s' LIKE '%{}b'", "a".repeat(10_000)), &text);
+}
+
+#[test]
+fn numbers_are_paid_for_by_their_digits() {
+    let one = event("1");
+    for part in [
+        "e.seq * 1e900 + 1 = 0",
+        "(e.seq + 1e900) / 3e450 = 0",
+        "(e.seq + 1e900) % 7e450 = 0",
+        "(e.seq * 1e900)::text = ''",
+        "(e.seq * 1e-900 + 1)::numeric(1000,500) > 9",
+        "to_jsonb(e.seq * 1e900) = '1'",
+    ] {
+        is_stopped(&repeated(part), &one);
+    }
+    // The digits of a jsonb number are those that are written.
+    assert_eq!(evaluate(&repeated("e.payload = '1e990'"), &EventView::new(&one)), Ok(false));
+}
+
+/// Containment of arrays takes n log n steps. The arrays of this test once took a second of a processor.
+#[test]
+fn containment_of_large_arrays_is_answered() {
+    let large = |number: &str| list(1_200, |_| number.into());
+    let source = format!("'[{},10e990]'::jsonb @> '[{}]'::jsonb", large("1e990"), large("1e991"));
+    assert_eq!(evaluate(&source, &EventView::new(&event("1"))), Ok(true));
+    let array = event(format!(r#"{{"a":[{}]}}"#, list(30_000, |n| n.to_string())));
+    let wanted = list(1_500, |n| (28_000 + n).to_string());
+    assert_eq!(evaluate(&format!("e.payload->'a' @> '[{wanted}]'"), &EventView::new(&array)), Ok(true));
+    assert_eq!(evaluate(&format!("e.payload->'a' @> '[{wanted},-1]'"), &EventView::new(&array)), Ok(false));
+}
+
+#[test]
+fn ordinary_conditions_on_the_largest_events_fit() {
+    let text = event(format!(r#"{{"s":"{}","n":1}}"#, "a".repeat(1_000_000)));
+    for (source, expected) in [
+        ("e.payload->>'s' LIKE '%b%'", false),
+        ("e.payload->>'s' ILIKE '%A'", true),
+        ("lower(e.payload->>'s') = 'x'", false),
+        ("e.payload::text LIKE '%b%'", false),
+        ("length(e.payload->>'s') = 1000000", true),
+        ("(e.payload->>'n')::int = 1 AND e.payload @> '{\"n\": 1}'", true),
+    ] {
+        assert_eq!(evaluate(source, &EventView::new(&text)), Ok(expected), "{source}");
+    }
+    let array = event(format!(r#"{{"a":[{}],"n":1}}"#, list(110_000, |n| n.to_string())));
+    for source in ["e.payload->'a' @> '109999'", "(e.payload->'a'->-1)::int = 109999", "e.payload->>'n' = '1'"] {
+        assert_eq!(evaluate(source, &EventView::new(&array)), Ok(true), "{source}");
+    }
+}
+
+#[test]
+fn constants_beyond_the_budget_are_refused_with_their_part() {
+    let refusal = Condition::parse(&repeated("1e999 / 3e333 > e.seq")).map(|_| ()).unwrap_err();
+    assert_eq!(refusal.field, "where");
+    assert!(refusal.reason.contains("`1e999") && refusal.reason.contains("steps"), "{}", refusal.reason);
+    // Part by part they are cheap, and together they are not.
+    let parts = list(30, |n| format!("{n}e900 * 3e90 / 7e80 > 1")).replace(',', " OR e.seq = 1 AND ");
+    assert!(Condition::parse(&parts).is_err());
+}
+
+/// What a condition keeps in memory is a small multiple of its text.
+#[test]
+fn constants_that_grow_are_not_kept() {
+    let grown = format!("e.topic = ANY (ARRAY[{}])", list(150, |_| "('1e900'::jsonb)::text".into()));
+    let condition = Condition::parse(&grown).unwrap();
+    assert!(format!("{condition:?}").len() < 200_000, "{}", format!("{condition:?}").len());
+    assert_eq!(evaluate(&grown, &EventView::new(&event("1"))), Ok(false));
+}
+
+#[test]
+fn params_are_checked_within_one_budget() {
+    let params = Json::parse("params", format!(r#"{{"t":"[{}]"}}"#, list(30_000, |_| "1".into()))).unwrap();
+    let source = repeated("(s.params->>'t')::jsonb = '1' AND e.seq = 1");
+    let refusal = Condition::parse(&source).unwrap().check_params(&params).unwrap_err();
+    assert!(refusal.field == "params" && refusal.reason.contains("steps"), "{refusal}");
+}
+
+#[test]
+fn quick_view_refuses_costly_work_and_says_so() {
+    let (small, large) = (event(r#"{"n":1}"#), event(format!(r#"{{"s":"{}"}}"#, "a".repeat(100_000))));
+    let view = EventView::quick(&small);
+    assert_eq!((evaluate("(e.payload->>'n')::int = 1", &view), view.is_exhausted()), (Ok(true), false));
+    // The payload of a large event is not parsed, unless the condition reads it.
+    let view = EventView::quick(&large);
+    assert_eq!((evaluate("e.topic = 'a'", &view), view.is_exhausted()), (Ok(true), false));
+    assert!(evaluate("e.payload->>'s' = 'a'", &view).is_err() && view.is_exhausted());
+    assert!(view.steps() <= u64::from(QUICK_STEPS_MAX));
+}
+
+#[test]
+fn nodes_of_an_event_are_shared() {
+    let event = event(format!(r#"{{"z":1,"a":[{}]}}"#, list(10_000, |n| format!(r#""\u00e4{n}""#))));
+    let nodes = ParsedEvent::default();
+    for _ in 0..2 {
+        assert_eq!(evaluate("e.payload->'a'->>-1 = 'ä9999'", &EventView::shared(&event, &nodes)), Ok(true));
+    }
+    assert!((10_000..1_000_000).contains(&nodes.bytes()), "{}", nodes.bytes());
+}
+
+/// Many costly conditions on one event leave room for the cheap ones.
+#[test]
+fn costly_subscriptions_do_not_add_up() {
+    let (mut index, group): (Index, Arc<str>) = (Index::new(), "g".into());
+    let text = event(format!(r#"{{"s":"{}"}}"#, "a".repeat(900_000)));
+    for n in 0..40_u128 {
+        let source = format!("e.payload->>'s' LIKE '%{}b' AND e.seq > {n} - 50", "a".repeat(5_000));
+        let want = Want { topic: None, condition: Arc::new(Condition::parse(&source).unwrap()) };
+        let (id, params) = (Uuid::from_u128(n), Json::empty_object());
+        index.add(&want, Subscription { id, group: group.clone(), params });
+    }
+    let want = Want { topic: None, condition: Arc::new(Condition::parse("e.payload ? 's'").unwrap()) };
+    let cheap = Uuid::from_u128(1_000);
+    index.add(&want, Subscription { id: cheap, group, params: Json::empty_object() });
+    let (view, mut found) = (EventView::new(&text), Found::default());
+    index.matches(&view, &mut found);
+    assert_eq!(found.matched.iter().map(|one| one.id).collect::<Vec<_>>(), [cheap]);
+    assert_eq!(found.failed.len(), 40);
+    assert!(view.steps() < 25 * u64::from(STEPS_MAX), "{}", view.steps());
+}
+
+/// Objects are sorted once, however deeply they are nested.
+#[test]
+fn large_unsorted_objects_are_sorted() {
+    let inner = list(2_000, |n| format!(r#""k{}":{n}"#, (n * 7_919) % 1_000));
+    let nested = (0..50).fold(format!("{{{inner}}}"), |inner, _| format!(r#"{{"b":{inner},"a":1,"b2":0}}"#));
+    let event = event(nested);
+    let path = vec!["b"; 50].join(",");
+    assert_eq!(evaluate(&format!("e.payload#>>'{{{path},k0}}' = '1000'"), &EventView::new(&event)), Ok(true));
+    assert_eq!(evaluate(&format!("e.payload#>'{{{path},k999}}' IS NOT NULL"), &EventView::new(&event)), Ok(true));
+}

@@ -1,0 +1,176 @@
+//! Costly evaluations of conditions, on a bounded number of threads.
+//!
+//! An evaluation first runs where it is needed, with a budget of less than 0.1 ms
+//! ([`QUICK_STEPS_MAX`](ensue_core::condition::QUICK_STEPS_MAX)). If that is not enough, it is repeated here with the whole budget. The
+//! number of threads bounds the processor time and the memory that all conditions of a process take together: a thread holds one
+//! parsed event and one evaluation at a time. Callers take turns, first come first served, one evaluation each.
+//!
+//! Handlers have a thread of their own, so that hostile readers do not delay deliveries.
+
+use ensue_core::condition::ParsedEvent;
+use ensue_core::{Event, StoreError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The most threads that evaluate conditions of readers.
+const READER_THREADS_MAX: usize = 3;
+/// How many requests may wait for a thread.
+const REQUESTS_WAITING_MAX: usize = 1_024;
+/// How long a request waits for a thread.
+const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Events with less JSON than this are parsed anew by each evaluation.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+/// How many bytes of parsed events are kept for the next evaluation (but always one event), and how many events.
+const SHARED_BYTES_MAX: usize = 24 << 20;
+const SHARED_EVENTS_MAX: usize = 8;
+
+/// On whose behalf an evaluation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// A request: it fails if no thread is free for a while.
+    Request,
+    /// A stream or a group that waits as long as it takes.
+    Stream,
+    /// The handlers of this process.
+    Delivery,
+}
+
+/// The threads, and the parsed events that they share.
+struct Evaluations {
+    readers: Arc<Semaphore>,
+    delivery: Arc<Semaphore>,
+    requests_waiting: AtomicUsize,
+    shared: Mutex<VecDeque<(Arc<Event>, Arc<ParsedEvent>)>>,
+}
+
+/// There is one set of threads for a process, however many buses it opens.
+fn evaluations() -> &'static Evaluations {
+    static EVALUATIONS: OnceLock<Evaluations> = OnceLock::new();
+    EVALUATIONS.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let readers = (cores - 1).clamp(1, READER_THREADS_MAX);
+        Evaluations {
+            readers: Arc::new(Semaphore::new(readers)),
+            delivery: Arc::new(Semaphore::new(1)),
+            requests_waiting: AtomicUsize::new(0),
+            shared: Mutex::default(),
+        }
+    })
+}
+
+/// Carries out a costly evaluation on a thread for them, when it is its turn.
+pub(crate) async fn run<T: Send + 'static>(
+    lane: Lane,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let permit = turn(lane).await?;
+    let work = move || {
+        let _permit = permit;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => StoreError::Closed,
+    })
+}
+
+async fn turn(lane: Lane) -> Result<OwnedSemaphorePermit, StoreError> {
+    let evaluations = evaluations();
+    let threads = match lane {
+        Lane::Request | Lane::Stream => evaluations.readers.clone(),
+        Lane::Delivery => evaluations.delivery.clone(),
+    };
+    if let Ok(permit) = threads.clone().try_acquire_owned() {
+        return Ok(permit);
+    }
+    let permit = match lane {
+        Lane::Stream | Lane::Delivery => threads.acquire_owned().await,
+        Lane::Request => {
+            let waiting = Waiting::new(&evaluations.requests_waiting).ok_or_else(busy)?;
+            let permit = tokio::time::timeout(REQUEST_WAIT_MAX, threads.acquire_owned()).await;
+            drop(waiting);
+            permit.map_err(|_| busy())?
+        }
+    };
+    // Nobody closes it.
+    permit.map_err(|_| StoreError::Closed)
+}
+
+fn busy() -> StoreError {
+    StoreError::Unavailable("too many costly conditions are being evaluated; try again, or write a cheaper one".into())
+}
+
+/// A request that waits, as long as it does.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Option<Self> {
+        let waiting = Self(count);
+        (count.fetch_add(1, Ordering::Relaxed) < REQUESTS_WAITING_MAX).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The parsed form of an event, which everybody who evaluates conditions on a large event shares.
+pub(crate) fn parsed(event: &Arc<Event>) -> Arc<ParsedEvent> {
+    if event.bytes() < SHARED_BYTES_MIN {
+        return Arc::default();
+    }
+    let mut shared = evaluations().shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, parsed)) = shared.iter().find(|(known, _)| is_same(known, event)) {
+        return parsed.clone();
+    }
+    // Their sizes are known once somebody has parsed them.
+    let bytes = |(event, parsed): &(Arc<Event>, Arc<ParsedEvent>)| event.bytes() + parsed.bytes();
+    while shared.len() >= SHARED_EVENTS_MAX || shared.iter().map(bytes).sum::<usize>() > SHARED_BYTES_MAX {
+        shared.pop_front();
+    }
+    let parsed = Arc::<ParsedEvent>::default();
+    shared.push_back((event.clone(), parsed.clone()));
+    parsed
+}
+
+/// The same text at the same positions: copies of one event may have been written by different engines.
+fn is_same(a: &Arc<Event>, b: &Arc<Event>) -> bool {
+    let is_equal = || a.id == b.id && a.payload == b.payload && a.metadata == b.metadata;
+    Arc::ptr_eq(a, b) || is_equal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn costly_evaluations_take_turns_on_few_threads() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        let evaluate = |_| {
+            tokio::spawn(run(Lane::Stream, || {
+                let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
+                std::thread::sleep(Duration::from_millis(2));
+                RUNNING.fetch_sub(1, Ordering::SeqCst);
+                running
+            }))
+        };
+        for evaluation in (0..40).map(evaluate).collect::<Vec<_>>() {
+            assert!(evaluation.await.unwrap().unwrap() <= READER_THREADS_MAX);
+        }
+    }
+
+    #[tokio::test]
+    async fn request_without_a_free_thread_is_told_to_come_back() {
+        let count = AtomicUsize::new(REQUESTS_WAITING_MAX - 1);
+        let last = Waiting::new(&count);
+        assert!(last.is_some() && Waiting::new(&count).is_none());
+        drop(last);
+        assert!(Waiting::new(&count).is_some());
+        assert!(matches!(busy(), StoreError::Unavailable(_)));
+    }
+}
