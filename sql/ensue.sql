@@ -531,7 +531,7 @@ CREATE INDEX schedule_declarations_name ON "ensue".schedule_declarations (name, 
 CREATE OR REPLACE FUNCTION "ensue".schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 DECLARE
-    v_scope text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
+    v_scope pg_catalog.text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
 BEGIN
     IF v_scope LIKE 'schedule:%' THEN
         UPDATE "ensue".schedules s SET held = EXISTS (SELECT 1 FROM "ensue".rules r WHERE r.scope = v_scope)
@@ -705,7 +705,7 @@ CREATE OR REPLACE FUNCTION "ensue".config_check() RETURNS trigger LANGUAGE plpgs
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_count text := '^[0-9]{1,9}$';
+    v_count pg_catalog.text := '^[0-9]{1,9}$';
     v_span interval;
     v_is_span boolean := false;
 BEGIN
@@ -815,7 +815,7 @@ ALTER TABLE "ensue".jobs ADD COLUMN settled text COLLATE "C";
 -- ambiguous.
 DO $body$
 DECLARE
-    v_old regprocedure;
+    v_old pg_catalog.regprocedure;
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident('ensue'))
@@ -911,7 +911,7 @@ CREATE OR REPLACE FUNCTION "ensue".log_tail(
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_trimmed_at timestamptz;
+    v_trimmed_at pg_catalog.timestamptz;
 BEGIN
     IF p_hint > 0 THEN
         SELECT e.seq, e.recorded_at INTO o_seq, o_recorded_at
@@ -995,10 +995,10 @@ CREATE OR REPLACE FUNCTION "ensue".outbox_waits() RETURNS boolean LANGUAGE plpgs
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
-    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_drained pg_catalog.pg_snapshot := CASE WHEN current_user = session_user THEN nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot END;
+    v_from pg_catalog.xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
     -- From before the looks: what they see more than this is seen again the next time.
-    v_seen pg_snapshot := pg_current_snapshot();
+    v_seen pg_catalog.pg_snapshot := pg_current_snapshot();
 BEGIN
     IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid >= v_from) THEN
         RETURN true;
@@ -1007,9 +1007,9 @@ BEGIN
         IF EXISTS (SELECT 1 FROM "ensue".outbox o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))) THEN
             RETURN true;
         END IF;
-        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false) WHERE current_user = session_user;
     ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + 16 THEN
-        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false) WHERE current_user = session_user;
     END IF;
     RETURN false;
 END
@@ -1046,19 +1046,19 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
-    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
-    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
+    v_drained pg_catalog.pg_snapshot := CASE WHEN current_user = session_user THEN nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot END;
+    v_from pg_catalog.xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_under_way pg_catalog.xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
-    v_seen pg_snapshot := pg_current_snapshot();
+    v_seen pg_catalog.pg_snapshot := pg_current_snapshot();
     v_logged bigint;
-    v_places tid[];
+    v_places pg_catalog.tid[];
     v_are_plain boolean;
     v_are_found boolean;
     v_are_sound boolean;
     v_events bigint;
-    v_ids_from uuid;
-    v_ids_to uuid;
+    v_ids_from pg_catalog.uuid;
+    v_ids_to pg_catalog.uuid;
 BEGIN
     SELECT t.o_seq, "ensue".recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
@@ -1191,7 +1191,7 @@ BEGIN
     o_tail := o_tail + v_logged;
     PERFORM set_config('ensue.logged', (coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint + v_logged)::text, true);
     IF NOT o_more THEN
-        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false);
+        PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false) WHERE current_user = session_user;
     END IF;
 END
 $body$;
@@ -1220,9 +1220,9 @@ CREATE OR REPLACE FUNCTION "ensue".outbox_reject(p_reason text) RETURNS bigint L
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
+    v_drained pg_catalog.pg_snapshot := CASE WHEN current_user = session_user THEN nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot END;
     v_row "ensue".outbox;
-    v_reason text;
+    v_reason pg_catalog.text;
 BEGIN
     DELETE FROM "ensue".outbox d WHERE d.ctid = (
         SELECT o.ctid FROM "ensue".outbox o
@@ -1261,8 +1261,8 @@ AS $body$
 DECLARE
     v_limit bigint := p_limit;
     v_rejected bigint := 0;
-    v_reason text;
-    v_table text;
+    v_reason pg_catalog.text;
+    v_table pg_catalog.text;
 BEGIN
     LOOP
         BEGIN
@@ -1305,7 +1305,7 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     v_row "ensue".outbox_rejected;
-    v_id uuid;
+    v_id pg_catalog.uuid;
 BEGIN
     DELETE FROM "ensue".outbox_rejected r WHERE r.number = requeue_rejected.number RETURNING r.* INTO v_row;
     IF NOT FOUND THEN
@@ -1399,14 +1399,14 @@ AS $body$
 DECLARE
     v_count bigint := cardinality(p_id_parts);
     v_more boolean;
-    v_drained pg_snapshot;
-    v_from xid8;
+    v_drained pg_catalog.pg_snapshot;
+    v_from pg_catalog.xid8;
     v_waits boolean;
 BEGIN
     LOCK TABLE "ensue".log_lock IN SHARE UPDATE EXCLUSIVE MODE;
     -- What outbox_waits() and log_tail() find, in one statement, where the session looked not long ago, nothing was under way then, and the caller has a hint. They are
     -- asked if it finds nothing, or that something waits.
-    v_drained := nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot;
+    v_drained := CASE WHEN current_user = session_user THEN nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot END;
     v_from := pg_snapshot_xmax(v_drained);
     IF p_hint > 0 AND pg_snapshot_xmin(v_drained) >= v_from
         AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + 16
@@ -1616,7 +1616,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_tail bigint;
-    v_recorded_at timestamptz;
+    v_recorded_at pg_catalog.timestamptz;
     v_trimmed_to bigint;
     v_moved bigint;
 BEGIN
@@ -1680,7 +1680,7 @@ DECLARE
     v_low bigint; -- everything up to here is before the time
     v_high bigint; -- everything after here is not
     v_middle bigint;
-    v_recorded_at timestamptz;
+    v_recorded_at pg_catalog.timestamptz;
 BEGIN
     SELECT t.o_trimmed_to, t.o_seq INTO v_low, v_high FROM "ensue".log_tail(p_hint) t;
     WHILE v_low < v_high LOOP
@@ -1732,7 +1732,7 @@ CREATE OR REPLACE FUNCTION "ensue".cancel(p_id uuid, p_part uuid, p_from timesta
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_key text;
+    v_key pg_catalog.text;
 BEGIN
     PERFORM "ensue".lock_log();
     DELETE FROM "ensue".delayed d WHERE d.id = p_id AND d.seq IS NULL RETURNING d.key INTO v_key;
@@ -1821,8 +1821,8 @@ AS $body$
 DECLARE
     v_tail bigint;
     v_from bigint;
-    v_name text;
-    v_gone record;
+    v_name pg_catalog.text;
+    v_gone pg_catalog.record;
 BEGIN
     IF p_rows < 1 OR p_rows_ahead / p_rows > 1000 THEN
         RAISE EXCEPTION 'partitions of % events cannot cover % events ahead; at most 1000 are made', p_rows, p_rows_ahead
@@ -1932,7 +1932,7 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE
-    v_time timestamptz;
+    v_time pg_catalog.timestamptz;
     v_count bigint;
 BEGIN
     SELECT "ensue".recording_time(p_now, t.o_recorded_at) INTO v_time FROM "ensue".log_tail(p_hint) t;
@@ -1982,7 +1982,7 @@ CREATE OR REPLACE FUNCTION "ensue".group_make(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_cursor bigint;
     v_group bigint;
     v_fence_floor bigint;
@@ -2088,7 +2088,7 @@ CREATE OR REPLACE FUNCTION "ensue".group_seek(
 AS $body$
 DECLARE
     v_group bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id INTO v_group FROM "ensue".groups g WHERE g.name = p_name FOR UPDATE;
     o_found := FOUND;
@@ -2118,8 +2118,8 @@ CREATE OR REPLACE FUNCTION "ensue".group_replay(
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
-    v_now timestamptz;
+    v_kind pg_catalog.text;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id, g.kind INTO v_group, v_kind FROM "ensue".groups g WHERE g.name = p_name FOR UPDATE;
     o_state := CASE WHEN NOT FOUND THEN 'missing' WHEN v_kind <> 'handler' THEN 'pull' END;
@@ -2186,7 +2186,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_group bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_same "ensue".subscriptions;
     v_expires_in bigint;
 BEGIN
@@ -2259,10 +2259,10 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_group bigint;
     v_unserved bigint;
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
     v_left bigint := p_limit;
 BEGIN
     FOR v_group IN SELECT g.id FROM "ensue".groups g WHERE g.subscriptions > 0 ORDER BY g.id LOOP
@@ -2295,7 +2295,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_unserved bigint := "ensue".elapsed("ensue".served_at(p_group), p_now);
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
 BEGIN
     IF NOT EXISTS (
             SELECT 1 FROM "ensue".subscriptions u WHERE u.group_id + 0 = p_group AND u.expires_in < v_unserved
@@ -2358,9 +2358,9 @@ AS $body$
 DECLARE
     v_group bigint;
     v_subscriptions bigint;
-    v_now timestamptz;
-    v_owners uuid[];
-    v_lease_until timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_owners pg_catalog.uuid[];
+    v_lease_until pg_catalog.timestamptz;
     v_known boolean;
     v_got int[];
 BEGIN
@@ -2432,7 +2432,7 @@ CREATE OR REPLACE FUNCTION "ensue".slots_acquire_soon(
 SET lock_timeout = '250ms'
 AS $body$
 DECLARE
-    v_until timestamptz := clock_timestamp() + interval '250 milliseconds';
+    v_until pg_catalog.timestamptz := clock_timestamp() + interval '250 milliseconds';
 BEGIN
     LOOP
         BEGIN
@@ -2464,8 +2464,8 @@ CREATE OR REPLACE FUNCTION "ensue".member_renew(p_now timestamptz, p_member uuid
 RETURNS TABLE (o_version bigint, o_id uuid, o_name text, o_kind text) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
-    v_lease_until timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_lease_until pg_catalog.timestamptz;
     v_version bigint;
 BEGIN
     SELECT m.lease_until INTO v_lease_until FROM "ensue".members m WHERE m.id = p_member FOR UPDATE;
@@ -2492,7 +2492,7 @@ AS $body$
 DECLARE
     v_group bigint;
     v_subscriptions bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id, g.subscriptions INTO v_group, v_subscriptions FROM "ensue".groups g WHERE g.name = p_group;
     PERFORM 1 FROM "ensue".slots s
@@ -2514,7 +2514,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".member_leave(p_now timestamptz, p_member uuid) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     PERFORM 1 FROM "ensue".slots s WHERE s.owner = p_member ORDER BY s.group_id, s.slot FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
@@ -2588,7 +2588,7 @@ DECLARE
     v_next int;
     v_picked int[];
     v_count int := cardinality(p_changes);
-    v_done record;
+    v_done pg_catalog.record;
 BEGIN
     o_states := p_states;
     o_reasons := array_fill(NULL::text, ARRAY[cardinality(p_states)]);
@@ -2744,10 +2744,10 @@ CREATE OR REPLACE FUNCTION "ensue".slots_settle(
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_groups bigint[];
     v_late boolean; -- is a lease among them that has passed, so that its groups may not have been read?
-    v_change record;
+    v_change pg_catalog.record;
 BEGIN
     PERFORM 1 FROM "ensue".slots s
     JOIN "ensue".groups g ON g.id = s.group_id
@@ -2855,7 +2855,7 @@ AS $body$
 DECLARE
     v_group bigint;
     v_slot int;
-    v_owner uuid;
+    v_owner pg_catalog.uuid;
 BEGIN
     SELECT l.group_id, l.slot INTO v_group, v_slot
     FROM "ensue".groups g JOIN "ensue".lanes l ON l.group_id = g.id WHERE g.name = p_group AND l.key = p_key;
@@ -2965,8 +2965,8 @@ CREATE OR REPLACE FUNCTION "ensue".member_serve(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
-    v_changed text[];
+    v_now pg_catalog.timestamptz;
+    v_changed pg_catalog.text[];
 BEGIN
     LOCK TABLE "ensue".serving_lock IN SHARE UPDATE EXCLUSIVE MODE;
     PERFORM 1 FROM "ensue".members m WHERE m.id = p_member OR m.kind = 'handler' ORDER BY m.id FOR UPDATE;
@@ -3016,10 +3016,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_trimmed_to bigint;
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_lapsed timestamptz := greatest(p_leases_after, v_now - interval '30 seconds');
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
+    v_lapsed pg_catalog.timestamptz := greatest(p_leases_after, v_now - interval '30 seconds');
     -- One that passes later than this is told of by a later pulse: the index may be full of what is over before it passes.
-    v_ahead timestamptz := v_now + interval '3 seconds';
+    v_ahead pg_catalog.timestamptz := v_now + interval '3 seconds';
 BEGIN
     SELECT t.o_seq, t.o_trimmed_to INTO o_last, v_trimmed_to FROM "ensue".log_tail(p_hint) t;
     SELECT e.id_part, e.recorded_at INTO o_id_part, o_recorded_at
@@ -3075,13 +3075,36 @@ AS $body$
     SELECT (hashtextextended(p_what, hashtextextended(p_handler, 0)) & 1023)::int
 $body$;
 
--- Who may change these lanes and use these keys now: one transaction at a time, until it has committed. In order, so that
--- no two wait for each other; one lock for many lanes, so that a large call does not fill the server's table of locks.
+-- Locks these lanes and unique keys until the end of the transaction. In order, so that two calls do
+-- not wait for each other; one lock for many lanes, so that a large call does not fill the server's
+-- table of locks.
+--
+-- The locks are advisory, so any login can take them. Locks of rows, which need a right, took 0.6 ms
+-- more for a call with 400 objects (0.6 to 0.7 ms with these). So a wait is bounded, by the session's
+-- lock_timeout or by 30000ms, and its error names the holder.
 CREATE OR REPLACE FUNCTION "ensue".jobs_lock(p_buckets int[]) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_is_unbounded boolean := current_setting('lock_timeout') = '0';
 BEGIN
+    IF v_is_unbounded THEN
+        PERFORM set_config('lock_timeout', '30000ms', true);
+    END IF;
     PERFORM pg_advisory_xact_lock(378607112, b.bucket)
     FROM (SELECT DISTINCT x.bucket FROM unnest(p_buckets) x(bucket) ORDER BY x.bucket) b;
+    IF v_is_unbounded THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'the lock of a lane is held by %', coalesce((
+            SELECT string_agg(DISTINCT format('pid %s (user %s)', l.pid, coalesce(a.usename, '?')), ', ')
+            FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+            WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
+                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                AND l.classid::bigint = 378607112::bigint & 4294967295
+                AND l.objid::bigint = ANY (p_buckets)), 'a session that has ended')
+        USING ERRCODE = 'lock_not_available',
+            HINT = 'Try again; end that session with pg_terminate_backend if it keeps the lock.';
 END
 $body$;
 
@@ -3209,7 +3232,7 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_turn_object(p_now timestamptz, p_object 
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_handlers text[];
+    v_handlers pg_catalog.text[];
 BEGIN
     IF "ensue".object_is_held(p_object, p_now) THEN
         UPDATE "ensue".jobs j SET state = 'parked' WHERE j.object || '' = p_object AND j.object IS NOT NULL AND coalesce(j.state, '') = 'available';
@@ -3237,13 +3260,13 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_insert(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', 'ensue')::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', 'ensue')::regclass;
     v_base bigint := floor(extract(epoch FROM p_now) * 1000)::bigint << 12;
     v_there bigint[];
     v_first int[]; -- the first of the call with the same key
     v_numbers bigint[]; -- of those that are made
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
 BEGIN
     -- Before the first number is drawn: who hears of the number knows then which transactions it may have to wait for.
     PERFORM pg_current_xact_id();
@@ -3382,10 +3405,10 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_send_alike(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', 'ensue')::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', 'ensue')::regclass;
     v_count int := cardinality(p_payloads);
     v_sent_before boolean;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT b.o_found, b.o_numbers, b.o_stamps, b.o_states INTO v_sent_before, o_numbers, o_stamps, o_states
     FROM "ensue".jobs_sent_before(p_call, p_lock) b;
@@ -3440,9 +3463,9 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = on SET pl
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz;
-    v_until timestamptz;
-    v_begun timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_until pg_catalog.timestamptz;
+    v_begun pg_catalog.timestamptz;
     v_count int := cardinality(p_handlers);
     v_caps bigint[] := p_caps;
     v_left bigint[];
@@ -3450,8 +3473,8 @@ DECLARE
     v_more bigint[];
     v_from bigint[]; -- the handler of each
     v_pass int := 1;
-    v_places tid[] := '{}';
-    v_names text[]; -- whose each is
+    v_places pg_catalog.tid[] := '{}';
+    v_names pg_catalog.text[]; -- whose each is
     v_wanted bigint;
 BEGIN
     IF p_lock IS NOT NULL THEN
@@ -3668,7 +3691,7 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_renew(
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     PERFORM 1 FROM "ensue".jobs j WHERE j.number = ANY (p_numbers)
     ORDER BY j.ordered AND j.object IS NOT NULL, j.number FOR UPDATE;
@@ -3742,7 +3765,7 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_succeed(
 SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '50ms' SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_count bigint;
 BEGIN
     LOCK TABLE "ensue".rules_lock IN ROW SHARE MODE;
@@ -3778,11 +3801,11 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_loose bigint[]; -- given back, with an object and without a lane
-    v_handlers text[];
-    v_objects text[];
-    v_dead_handlers text[]; -- of lanes whose waiting jobs die too
-    v_dead_objects text[];
-    v_dead_errors text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
+    v_dead_handlers pg_catalog.text[]; -- of lanes whose waiting jobs die too
+    v_dead_objects pg_catalog.text[];
+    v_dead_errors pg_catalog.text[];
 BEGIN
     WITH ended AS (
         UPDATE "ensue".jobs j
@@ -3853,9 +3876,9 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_tell(p_now timestamptz, p_hint bigint, p
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_topics text[];
-    v_payloads text[];
-    v_objects text[];
+    v_topics pg_catalog.text[];
+    v_payloads pg_catalog.text[];
+    v_objects pg_catalog.text[];
     v_all int[];
 BEGIN
     SELECT array_agg(d.topic ORDER BY d.number, d.nth), array_agg(d.payload ORDER BY d.number, d.nth),
@@ -3920,17 +3943,17 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_settle(
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_count int := cardinality(p_numbers);
     v_buckets int[];
     v_todo bigint[];
     v_step int := 0;
-    v_ended record;
-    v_made record;
+    v_ended pg_catalog.record;
+    v_made pg_catalog.record;
     v_ready bigint[];
     v_dead bigint[];
     v_first int[]; -- what was ended before, and where it led
-    v_first_states text[];
+    v_first_states pg_catalog.text[];
 BEGIN
     IF p_lock IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(p_lock);
@@ -4111,15 +4134,15 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', 'ensue')::regclass;
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', 'ensue')::regclass;
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_due bigint[];
     v_loose bigint[];
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
     v_ready bigint[];
     v_expired bigint[];
-    v_lease_due timestamptz;
+    v_lease_due pg_catalog.timestamptz;
 BEGIN
     o_count := 0;
     v_due := ARRAY(
@@ -4189,10 +4212,10 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_steer(
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', 'ensue')::regclass;
-    v_now timestamptz;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', 'ensue')::regclass;
+    v_now pg_catalog.timestamptz;
     v_job "ensue".jobs;
-    v_to text;
+    v_to pg_catalog.text;
     v_ready bigint[];
 BEGIN
     LOCK TABLE "ensue".rules_lock IN ROW SHARE MODE;
@@ -4352,7 +4375,7 @@ CREATE OR REPLACE FUNCTION "ensue".rule_set(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_rule "ensue".rules;
 BEGIN
     LOCK TABLE "ensue".rules_lock IN EXCLUSIVE MODE;
@@ -4397,7 +4420,7 @@ CREATE OR REPLACE FUNCTION "ensue".rules_lift(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     LOCK TABLE "ensue".rules_lock IN EXCLUSIVE MODE;
     v_now := coalesce(p_now, clock_timestamp());
@@ -4447,9 +4470,9 @@ CREATE OR REPLACE FUNCTION "ensue".define(
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
+    v_kind pg_catalog.text;
     v_there "ensue".definitions;
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
 BEGIN
     LOOP
         SELECT g.id, g.kind INTO v_group, v_kind FROM "ensue".groups g WHERE g.name = p_name;
@@ -4575,7 +4598,7 @@ CREATE OR REPLACE FUNCTION "ensue".schedules_declare(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     -- One at a time: what one is about to declare another does not take for forgotten.
     PERFORM 1 FROM "ensue".schedules_state FOR UPDATE;
@@ -4639,8 +4662,8 @@ AS $body$
 DECLARE
     v_picked int[];
     v_seqs bigint[];
-    v_appended record;
-    v_made record;
+    v_appended pg_catalog.record;
+    v_made pg_catalog.record;
 BEGIN
     PERFORM pg_advisory_xact_lock(p_lock);
     LOCK TABLE "ensue".rules_lock IN ROW SHARE MODE;
@@ -4755,8 +4778,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_bytes bigint := 0;
-    v_from timestamptz := '-infinity';
-    v_from_name text := '';
+    v_from pg_catalog.timestamptz := '-infinity';
+    v_from_name pg_catalog.text := '';
 BEGIN
     SELECT s.version + s.rules_changed INTO o_state FROM "ensue".schedules_state s;
     IF o_state = p_state THEN
@@ -4785,9 +4808,9 @@ LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_from timestamptz := '-infinity';
-    v_from_name text := '';
-    v_due timestamptz;
+    v_from pg_catalog.timestamptz := '-infinity';
+    v_from_name pg_catalog.text := '';
+    v_due pg_catalog.timestamptz;
 BEGIN
     IF (SELECT s.version + s.rules_changed FROM "ensue".schedules_state s) = p_state THEN
         v_from := p_from;
@@ -4805,7 +4828,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 DECLARE
-    v_scope text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
+    v_scope pg_catalog.text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
 BEGIN
     IF v_scope LIKE 'schedule:%' THEN
         UPDATE "ensue".schedules_state s SET rules_changed = s.rules_changed + 1;
@@ -4941,7 +4964,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".job_of(p_id text, OUT o_number bigint, OUT o_stamp bigint) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_hex text;
+    v_hex pg_catalog.text;
 BEGIN
     IF p_id ~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
         v_hex := replace(p_id, '-', '');
@@ -4964,7 +4987,7 @@ CREATE OR REPLACE FUNCTION "ensue".job_held(p_id text, p_claim text, OUT o_numbe
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_parts text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)-([0-9a-f]{32})$');
+    v_parts pg_catalog.text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)-([0-9a-f]{32})$');
 BEGIN
     IF v_parts IS NULL THEN
         PERFORM "ensue".refuse('claim is not a claim; send back the text that came with the claimed job');
@@ -4988,7 +5011,7 @@ CREATE OR REPLACE FUNCTION "ensue".job_repeated(
 ) RETURNS text LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_state text;
+    v_state pg_catalog.text;
 BEGIN
     SELECT j.state INTO v_state FROM "ensue".jobs j
     WHERE j.number = p_number AND j.stamp = p_stamp AND j.fence = p_fence AND coalesce(j.state, '') <> 'running'
@@ -5022,8 +5045,8 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".job_delay(p_handler text, p_attempt int) RETURNS interval LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_retry jsonb := "ensue".handler_settings(p_handler) -> 'retry';
-    v_delays jsonb := v_retry -> 'exactly' -> 'delays_us';
+    v_retry pg_catalog.jsonb := "ensue".handler_settings(p_handler) -> 'retry';
+    v_delays pg_catalog.jsonb := v_retry -> 'exactly' -> 'delays_us';
     v_first numeric := coalesce((v_retry -> 'doubling' ->> 'first_us')::numeric, 1000000);
     v_max numeric := coalesce((v_retry -> 'doubling' ->> 'max_us')::numeric, 300000000);
     v_micros numeric;
@@ -5085,7 +5108,7 @@ CREATE OR REPLACE FUNCTION "ensue".check_event(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_fault text;
+    v_fault pg_catalog.text;
 BEGIN
     v_fault := coalesce(
         "ensue".event_fault(p_topic, p_object, p_key, p_occurred_at, p_not_before),
@@ -5133,7 +5156,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_id uuid := "ensue".new_id();
+    v_id pg_catalog.uuid := "ensue".new_id();
 BEGIN
     PERFORM "ensue".check_event(topic, payload, object, metadata, key, NULL, not_before);
     IF key IS NULL THEN
@@ -5167,8 +5190,8 @@ CREATE OR REPLACE FUNCTION "ensue".outbox_keyed(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_id uuid;
-    v_fingerprint bytea;
+    v_id pg_catalog.uuid;
+    v_fingerprint pg_catalog.bytea;
     v_written boolean;
 BEGIN
     LOOP
@@ -5223,11 +5246,11 @@ SET search_path = pg_catalog, pg_temp SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_id_start text := left("ensue".new_id()::text, 31);
+    v_id_start pg_catalog.text := left("ensue".new_id()::text, 31);
     v_count int;
-    v_part jsonb;
+    v_part pg_catalog.jsonb;
     v_are_plain boolean;
-    v_topics text[];
+    v_topics pg_catalog.text[];
 BEGIN
     IF jsonb_typeof(publish_many.events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'events must be a JSON array of objects, such as [{"topic":"order.paid","payload":{}}]'
@@ -5276,7 +5299,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".check_readable(p_events jsonb) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_each record;
+    v_each pg_catalog.record;
 BEGIN
     FOR v_each IN
         SELECT f.name, e.value ->> f.name AS text
@@ -5302,10 +5325,10 @@ CREATE OR REPLACE FUNCTION "ensue".publish_each(p_events jsonb, p_id_start text)
 SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_strange jsonb;
-    v_event record;
-    v_id uuid;
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_strange pg_catalog.jsonb;
+    v_event pg_catalog.record;
+    v_id pg_catalog.uuid;
 BEGIN
     -- Reads are cheap here beside the rows that are written; what cannot be read is named.
     SELECT e.value INTO v_strange FROM jsonb_array_elements(p_events) e(value)
@@ -5380,7 +5403,7 @@ SET search_path = pg_catalog, pg_temp SET lock_timeout = '5000ms'
 AS $body$
 DECLARE
     v_moved bigint;
-    v_drained text := current_setting('ensue.drained_884657cb0d78dfec', true);
+    v_drained pg_catalog.text := coalesce(current_setting('ensue.drained_884657cb0d78dfec', true), '');
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'poll_for_events needs a transaction that is read committed, this one is %', current_setting('transaction_isolation')
@@ -5398,11 +5421,8 @@ BEGIN
         PERFORM "ensue".ensure_partitions(s.o_rows, greatest(s.o_ahead, 2 * chunk_size + 1000)) FROM "ensue".partitions_set() s;
         SELECT r.o_count INTO v_moved FROM "ensue".release_due(NULL, 0, chunk_size, 4194304) r;
     END;
-    IF pg_current_xact_id_if_assigned() < pg_snapshot_xmax(nullif(current_setting('ensue.drained_884657cb0d78dfec', true), '')::pg_snapshot) THEN
-        -- What the caller's own transaction publishes after this has a number that was looked at by now: the session looks from where it had looked before. Such a number may also
-        -- have come with this call, if it had to make a partition.
-        PERFORM set_config('ensue.drained_884657cb0d78dfec', coalesce(v_drained, ''), false);
-    END IF;
+    -- What the caller's transaction publishes after this call is not drained, though its number is smaller.
+    PERFORM set_config('ensue.drained_884657cb0d78dfec', v_drained, false);
     RETURN v_moved;
 END
 $body$;
@@ -5457,13 +5477,13 @@ CREATE OR REPLACE FUNCTION "ensue".outbox_put_at(
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_count int := cardinality(p_topics);
-    v_id_start text;
-    v_ids text[];
-    v_event record;
-    v_id uuid;
-    v_fault text;
+    v_id_start pg_catalog.text;
+    v_ids pg_catalog.text[];
+    v_event pg_catalog.record;
+    v_id pg_catalog.uuid;
+    v_fault pg_catalog.text;
 BEGIN
     IF (v_count BETWEEN 1 AND 1048575 AND cardinality(p_payloads) = v_count
         AND coalesce(cardinality(p_metadata), v_count) = v_count
@@ -5724,7 +5744,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_own "ensue".own_settlements;
-    v_states text[];
+    v_states pg_catalog.text[];
     v_sends int;
     v_lines int;
 BEGIN
@@ -5816,36 +5836,36 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
 AS $body$
 DECLARE
-    c_token CONSTANT text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
+    c_token CONSTANT pg_catalog.text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
         || $re$|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)$re$;
-    c_columns_e CONSTANT text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
-    c_columns_s CONSTANT text[] := '{params,id,group_id}';
-    c_columns CONSTANT text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
-    c_functions CONSTANT text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_object,jsonb_typeof,jsonb_array_length,to_jsonb,hashtext}';
-    c_types CONSTANT text[] := '{text,integer,int,int4,bigint,int8,numeric,decimal,dec,float8,float,double,boolean,bool,jsonb,timestamptz,timestamp,uuid}';
-    c_types_told CONSTANT text := 'text, integer, bigint, numeric, float8, boolean, jsonb, timestamptz, uuid and arrays of them';
-    c_keywords CONSTANT text[] := '{and,or,not,is,"null",true,false,unknown,distinct,from,between,in,like,ilike,escape,any,some,all,case,when,then,else,end,array,cast,as}';
-    c_operators CONSTANT text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>=', '->', '->>', '#>', '#>>', '@>', '<@', '?', '?|', '?&', '||', '+', '-', '*', '/', '%'];
-    c_comparisons CONSTANT text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>='];
-    v_raw text[];
-    v_tokens text[] := '{}'; -- words in lower case, operators cut as Postgres cuts them
-    v_kinds text[] := '{}'; -- word, name (a quoted one), text, number, sign (an operator), mark (everything else)
-    v_token text;
-    v_kind text;
-    v_base text;
+    c_columns_e CONSTANT pg_catalog.text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
+    c_columns_s CONSTANT pg_catalog.text[] := '{params,id,group_id}';
+    c_columns CONSTANT pg_catalog.text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
+    c_functions CONSTANT pg_catalog.text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_object,jsonb_typeof,jsonb_array_length,to_jsonb,hashtext}';
+    c_types CONSTANT pg_catalog.text[] := '{text,integer,int,int4,bigint,int8,numeric,decimal,dec,float8,float,double,boolean,bool,jsonb,timestamptz,timestamp,uuid}';
+    c_types_told CONSTANT pg_catalog.text := 'text, integer, bigint, numeric, float8, boolean, jsonb, timestamptz, uuid and arrays of them';
+    c_keywords CONSTANT pg_catalog.text[] := '{and,or,not,is,"null",true,false,unknown,distinct,from,between,in,like,ilike,escape,any,some,all,case,when,then,else,end,array,cast,as}';
+    c_operators CONSTANT pg_catalog.text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>=', '->', '->>', '#>', '#>>', '@>', '<@', '?', '?|', '?&', '||', '+', '-', '*', '/', '%'];
+    c_comparisons CONSTANT pg_catalog.text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>='];
+    v_raw pg_catalog.text[];
+    v_tokens pg_catalog.text[] := '{}'; -- words in lower case, operators cut as Postgres cuts them
+    v_kinds pg_catalog.text[] := '{}'; -- word, name (a quoted one), text, number, sign (an operator), mark (everything else)
+    v_token pg_catalog.text;
+    v_kind pg_catalog.text;
+    v_base pg_catalog.text;
     v_count int;
-    v_next text;
-    v_prev text := '';
-    v_before text := ''; -- the one before that
-    v_prev_kind text := '';
+    v_next pg_catalog.text;
+    v_prev pg_catalog.text := '';
+    v_before pg_catalog.text := ''; -- the one before that
+    v_prev_kind pg_catalog.text := '';
     v_is_value boolean := false; -- does the token before end a value?
     v_type boolean := false; -- and does it end the name of a type?
     v_wants_type boolean;
     v_is_type boolean;
-    v_open text[] := '{}';
+    v_open pg_catalog.text[] := '{}';
     v_prefixes int := 0;
     v_chain int := 0;
-    v_sql text[] := '{}';
+    v_sql pg_catalog.text[] := '{}';
 BEGIN
     IF octet_length(p_condition) > 16384 THEN
         RAISE EXCEPTION 'conditions_sql has % bytes; at most 16384 are allowed: move lists into params', octet_length(p_condition)
@@ -6057,11 +6077,11 @@ SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO'
 SET standard_conforming_strings = on SET enable_hashjoin = on SET enable_nestloop = on
 AS $body$
 DECLARE
-    v_from text := 'SELECT array_agg(e.seq), array_agg(s.id) FROM unnest($1) e CROSS JOIN unnest($2) s WHERE ';
-    v_topic text := '(s.topic IS NULL OR e.topic = s.topic OR starts_with(e.topic, s.topic || ''.''))';
-    v_sql text := '(' || coalesce(p_sql, 'true') || ')';
+    v_from pg_catalog.text := 'SELECT array_agg(e.seq), array_agg(s.id) FROM unnest($1) e CROSS JOIN unnest($2) s WHERE ';
+    v_topic pg_catalog.text := '(s.topic IS NULL OR e.topic = s.topic OR starts_with(e.topic, s.topic || ''.''))';
+    v_sql pg_catalog.text := '(' || coalesce(p_sql, 'true') || ')';
     v_seqs bigint[];
-    v_ids uuid[];
+    v_ids pg_catalog.uuid[];
 BEGIN
     BEGIN
         EXECUTE v_from || v_topic || ' AND ' || v_sql INTO o_seqs, o_ids USING p_events, p_subscriptions;
@@ -6100,7 +6120,7 @@ CREATE OR REPLACE FUNCTION "ensue".condition_try(p_condition text) RETURNS void 
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET jit = off SET standard_conforming_strings = on
 AS $body$
 DECLARE
-    v_sql text := "ensue".condition_sql(p_condition);
+    v_sql pg_catalog.text := "ensue".condition_sql(p_condition);
     v_events "ensue".condition_event[] := '{}';
     v_subscriptions "ensue".condition_subscription[] := '{}';
 BEGIN
@@ -6150,7 +6170,7 @@ CREATE OR REPLACE FUNCTION "ensue".pulled_group(p_gid text) RETURNS bigint LANGU
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
+    v_kind pg_catalog.text;
 BEGIN
     SELECT g.id, g.kind INTO v_group, v_kind FROM "ensue".groups g WHERE g.name = p_gid;
     IF v_kind <> 'pull' THEN
@@ -6170,10 +6190,10 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_params text := coalesce(params, '{}');
+    v_params pg_catalog.text := coalesce(params, '{}');
     v_expiry numeric := extract(epoch FROM expiry) * 1000000;
-    v_fault text;
-    v_id uuid;
+    v_fault pg_catalog.text;
+    v_id pg_catalog.uuid;
 BEGIN
     v_fault := coalesce('gid ' || "ensue".dotted_fault(gid, 'billing.invoices'), CASE
         WHEN octet_length(v_params) > 65536
@@ -6200,7 +6220,7 @@ CREATE OR REPLACE FUNCTION "ensue".unsubscribe(id uuid) RETURNS boolean LANGUAGE
 SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
-    v_gid text;
+    v_gid pg_catalog.text;
 BEGIN
     SELECT g.name INTO v_gid FROM "ensue".groups g
     JOIN "ensue".subscriptions u ON u.group_id = g.id AND u.id = unsubscribe.id WHERE g.kind = 'pull' LIMIT 1;
@@ -6267,16 +6287,16 @@ CREATE OR REPLACE FUNCTION "ensue".pull_scan(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_began timestamptz := clock_timestamp();
+    v_began pg_catalog.timestamptz := clock_timestamp();
     v_trimmed_to bigint;
     v_version bigint;
     v_known bigint; -- the version whose subscriptions are at hand
     v_subscriptions "ensue".condition_subscription[]; -- by condition
-    v_conditions text[]; -- each of them once: it is that of the subscriptions from v_first on, so many as v_count says
+    v_conditions pg_catalog.text[]; -- each of them once: it is that of the subscriptions from v_first on, so many as v_count says
     v_first int[];
     v_count int[];
-    v_sql text[];
-    v_fault text[]; -- why there is no SQL for one
+    v_sql pg_catalog.text[];
+    v_fault pg_catalog.text[]; -- why there is no SQL for one
     v_page "ensue".condition_event[];
     v_rows int; -- how many events are looked at next: more each time
     v_reads_ids boolean;
@@ -6284,12 +6304,12 @@ DECLARE
     v_bytes bigint;
     v_wanted bigint[];
     v_end bigint;
-    v_found record;
+    v_found pg_catalog.record;
     v_seqs bigint[];
-    v_ids uuid[];
+    v_ids pg_catalog.uuid[];
     v_failed_seqs bigint[];
-    v_failed_ids uuid[];
-    v_failed_with text[];
+    v_failed_ids pg_catalog.uuid[];
+    v_failed_with pg_catalog.text[];
 BEGIN
     o_at := p_after;
     o_events := '{}';
@@ -6431,16 +6451,16 @@ DECLARE
     p_peek boolean := coalesce($4, false);
     p_under ALIAS FOR $5;
     v_lease numeric := extract(epoch FROM $6) * 1000000;
-    v_fault text;
+    v_fault pg_catalog.text;
     v_group bigint;
-    v_under record;
-    v_member uuid;
-    v_slot record;
+    v_under pg_catalog.record;
+    v_member pg_catalog.uuid;
+    v_slot pg_catalog.record;
     v_committed bigint;
     v_fence bigint;
     v_last bigint;
     v_after bigint;
-    v_scan record;
+    v_scan pg_catalog.record;
     v_is_idle boolean;
     v_given_to bigint;
 BEGIN
@@ -6529,7 +6549,7 @@ CREATE OR REPLACE FUNCTION "ensue".pull_failed(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_failed record;
+    v_failed pg_catalog.record;
 BEGIN
     IF cardinality(p_seqs) = 0 THEN
         RETURN;
@@ -6575,8 +6595,8 @@ DECLARE
     p_gid ALIAS FOR $1;
     p_cursor ALIAS FOR $2;
     v_group bigint;
-    v_lease record;
-    v_slot record;
+    v_lease pg_catalog.record;
+    v_slot pg_catalog.record;
     v_given_to bigint;
 BEGIN
     IF $4 IS NULL THEN
@@ -6661,9 +6681,9 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_send(
 ) RETURNS text LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_settings jsonb;
-    v_retry jsonb;
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_settings pg_catalog.jsonb;
+    v_retry pg_catalog.jsonb;
     v_number bigint;
     v_stamp bigint := (floor(extract(epoch FROM v_now) * 1000)::bigint << 12) + floor(random() * 4096)::bigint;
     v_is_later boolean := coalesce(p_not_before > v_now, false);
@@ -6731,14 +6751,14 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_place(p_now timestamptz, p_handlers text
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', 'ensue')::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', 'ensue')::regclass;
     v_sent bigint[] := ARRAY(
         SELECT j.number FROM (SELECT DISTINCT x.handler, x.object FROM unnest(p_handlers, p_objects) x(handler, object)) l
         JOIN "ensue".jobs j ON j.handler = l.handler AND j.object = l.object
         WHERE j.state = 'scheduled' AND j.not_before = j.enqueued_at AND j.ordered AND j.object IS NOT NULL
         ORDER BY j.not_before, j.number);
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
 BEGIN
     IF cardinality(v_sent) = 0 THEN
         RETURN;
@@ -6768,7 +6788,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".check_scope(p_scope text) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_key text := substr(p_scope, position(':' IN p_scope) + 1);
+    v_key pg_catalog.text := substr(p_scope, position(':' IN p_scope) + 1);
 BEGIN
     IF p_scope IN ('handler:', 'schedule:', 'object:') THEN
         PERFORM "ensue".refuse(format('scope %s names nothing; write handler:KEY, object:KEY or schedule:NAME, such as object:order:17', p_scope));
@@ -6800,8 +6820,8 @@ LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_rule "ensue".rules;
-    v_there uuid;
-    v_what text;
+    v_there pg_catalog.uuid;
+    v_what pg_catalog.text;
 BEGIN
     PERFORM "ensue".need_read_committed(p_kind);
     PERFORM "ensue".check_scope(p_scope);
@@ -6938,8 +6958,8 @@ CREATE OR REPLACE FUNCTION "ensue".jobs_end_plain(
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_states text[];
-    v_ready text[];
+    v_states pg_catalog.text[];
+    v_ready pg_catalog.text[];
 BEGIN
     SELECT s.o_job_states, s.o_ready_handlers INTO v_states, v_ready FROM "ensue".jobs_settle(
         p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
@@ -6969,8 +6989,8 @@ DECLARE
     v_numbers bigint[];
     v_stamps bigint[];
     v_fences bigint[];
-    v_ends text[];
-    v_errors text[];
+    v_ends pg_catalog.text[];
+    v_errors pg_catalog.text[];
 BEGIN
     SELECT array_agg(x.number ORDER BY x.number), array_agg(x.stamp ORDER BY x.number), array_agg(x.fence ORDER BY x.number),
         array_agg(CASE WHEN x.attempts < x.attempts_max THEN 'available' ELSE 'dead' END ORDER BY x.number),
@@ -7017,15 +7037,15 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_handlers text[] := ARRAY(SELECT h.key FROM unnest(claim_jobs.handlers) WITH ORDINALITY h(key, n) GROUP BY h.key ORDER BY min(h.n));
+    v_handlers pg_catalog.text[] := ARRAY(SELECT h.key FROM unnest(claim_jobs.handlers) WITH ORDINALITY h(key, n) GROUP BY h.key ORDER BY min(h.n));
     v_limit bigint := claim_jobs."limit";
     v_lease bigint := "ensue".lease_micros(claim_jobs.lease);
-    v_worker text := coalesce(claim_jobs.worker, session_user || '/' || pg_backend_pid());
-    v_now timestamptz := clock_timestamp();
-    v_scopes text[];
+    v_worker pg_catalog.text := coalesce(claim_jobs.worker, session_user || '/' || pg_backend_pid());
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_scopes pg_catalog.text[];
     v_scope_of int[];
     v_timeout bigint;
-    v_job record;
+    v_job pg_catalog.record;
 BEGIN
     PERFORM "ensue".need_read_committed('claim_jobs');
     PERFORM "ensue".check_dotted('handlers', h.key) FROM unnest(v_handlers) h(key);
@@ -7087,7 +7107,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
     v_lease bigint := "ensue".lease_micros(lease);
     v_timeout bigint;
 BEGIN
@@ -7117,7 +7137,7 @@ CREATE OR REPLACE FUNCTION "ensue".job_end_one(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
 BEGIN
     SELECT * INTO v_held FROM "ensue".job_held(p_id, p_claim);
     o_state := ("ensue".jobs_end_plain(
@@ -7136,7 +7156,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_ended record;
+    v_ended pg_catalog.record;
 BEGIN
     SELECT * INTO v_ended
     FROM "ensue".job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
@@ -7155,7 +7175,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
     v_job "ensue".jobs;
     v_dies boolean;
     v_wait interval;
@@ -7196,8 +7216,8 @@ CREATE OR REPLACE FUNCTION "ensue".job_steer_one(p_id text, p_from text[], p_to 
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_job record;
-    v_steered record;
+    v_job pg_catalog.record;
+    v_steered pg_catalog.record;
 BEGIN
     SELECT * INTO v_job FROM "ensue".job_of(p_id);
     SELECT s.o_what, s.state INTO v_steered
@@ -7258,6 +7278,26 @@ AS $body$
         FROM regexp_split_to_table(p_name, '') WITH ORDINALITY c(one, n)) END
 $body$;
 
+-- The part of the topics that names a table. Raises an error if no topic can have it. The triggers call
+-- this too, because a table and its schema can be renamed.
+CREATE OR REPLACE FUNCTION "ensue".mutation_topic(p_schema text, p_table text) RETURNS text
+LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_topic pg_catalog.text := "ensue".mutation_name(p_schema) || '.' || "ensue".mutation_name(p_table);
+BEGIN
+    PERFORM "ensue".refuse(CASE
+        WHEN starts_with(v_topic, 'ensue.')
+            THEN format('%I.%I would have topics under `ensue`, which only Ensue itself publishes under: '
+                'move it to another schema', p_schema, p_table)
+        WHEN octet_length(v_topic || '.insert') > 255
+            THEN format('%I.%I would have topics of %s bytes, as letters that are not ASCII take several; '
+                'at most 255 are allowed', p_schema, p_table, octet_length(v_topic || '.insert'))
+    END);
+    RETURN v_topic;
+END
+$body$;
+
 -- The columns of the primary key of a table, in their order; null if it has none.
 CREATE OR REPLACE FUNCTION "ensue".mutation_key(p_table oid) RETURNS text[] LANGUAGE sql STABLE
 AS $body$
@@ -7271,7 +7311,7 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".mutation_object(p_name text, p_key text[], p_row jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE
 AS $body$
 DECLARE
-    v_key text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
+    v_key pg_catalog.text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
         WHEN p_key IS NOT NULL THEN (SELECT jsonb_agg(p_row -> k.name ORDER BY k.n)::text FROM unnest(p_key) WITH ORDINALITY k(name, n)) END;
 BEGIN
     IF octet_length(p_name) + 1 + octet_length(v_key) > 512 OR v_key ~ $re$[\U00000001-\U0000001f\U0000007f-\U0000009f\U000000ad-\U000000ad\U0000061c-\U0000061c\U0000180e-\U0000180e\U0000200b-\U0000200f\U00002028-\U0000202e\U00002060-\U0000206f\U0000feff-\U0000feff\U000e0000-\U000e007f]$re$ THEN
@@ -7313,7 +7353,7 @@ LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_is_safe boolean;
-    v_columns text;
+    v_columns pg_catalog.text;
 BEGIN
     IF NOT EXISTS (
         SELECT 1 FROM pg_trigger t WHERE t.tgrelid = p_table AND t.tgname = p_trigger
@@ -7351,9 +7391,9 @@ CREATE OR REPLACE FUNCTION "ensue".mutation_statement(p_operation text, p_column
 LANGUAGE plpgsql IMMUTABLE
 AS $body$
 DECLARE
-    v_images text := '(SELECT row_number() OVER () AS n, to_jsonb(q.*) AS image FROM (SELECT ' || p_columns || ' FROM ';
-    v_new text := v_images || 'new_rows r OFFSET 0) q) n';
-    v_old text := v_images || 'old_rows r OFFSET 0) q) o';
+    v_images pg_catalog.text := '(SELECT row_number() OVER () AS n, to_jsonb(q.*) AS image FROM (SELECT ' || p_columns || ' FROM ';
+    v_new pg_catalog.text := v_images || 'new_rows r OFFSET 0) q) n';
+    v_old pg_catalog.text := v_images || 'old_rows r OFFSET 0) q) o';
 BEGIN
     RETURN format($sql$
         INSERT INTO %1$I.outbox (occurred_at, id, topic, object, payload)
@@ -7376,9 +7416,9 @@ SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
 AS $body$
 DECLARE
-    v_name text := "ensue".mutation_name(TG_TABLE_SCHEMA) || '.' || "ensue".mutation_name(TG_TABLE_NAME);
-    v_key text[] := "ensue".mutation_key(TG_RELID);
-    v_columns text := "ensue".mutation_columns(TG_RELID, TG_NAME, NULL, 'new_rows');
+    v_name pg_catalog.text := "ensue".mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := "ensue".mutation_key(TG_RELID);
+    v_columns pg_catalog.text := "ensue".mutation_columns(TG_RELID, TG_NAME, NULL, 'new_rows');
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -7405,9 +7445,9 @@ SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
 AS $body$
 DECLARE
-    v_name text := "ensue".mutation_name(TG_TABLE_SCHEMA) || '.' || "ensue".mutation_name(TG_TABLE_NAME);
-    v_key text[] := "ensue".mutation_key(TG_RELID);
-    v_columns text := "ensue".mutation_columns(TG_RELID, TG_NAME, 'old_rows', NULL);
+    v_name pg_catalog.text := "ensue".mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := "ensue".mutation_key(TG_RELID);
+    v_columns pg_catalog.text := "ensue".mutation_columns(TG_RELID, TG_NAME, 'old_rows', NULL);
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -7436,9 +7476,9 @@ SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' S
 SET enable_nestloop = off
 AS $body$
 DECLARE
-    v_name text := "ensue".mutation_name(TG_TABLE_SCHEMA) || '.' || "ensue".mutation_name(TG_TABLE_NAME);
-    v_key text[] := "ensue".mutation_key(TG_RELID);
-    v_columns text := "ensue".mutation_columns(TG_RELID, TG_NAME, 'old_rows', 'new_rows');
+    v_name pg_catalog.text := "ensue".mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := "ensue".mutation_key(TG_RELID);
+    v_columns pg_catalog.text := "ensue".mutation_columns(TG_RELID, TG_NAME, 'old_rows', 'new_rows');
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -7473,7 +7513,7 @@ CREATE OR REPLACE FUNCTION "ensue".stop_table_mutations(relation regclass) RETUR
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $body$
 DECLARE
-    v_trigger name;
+    v_trigger pg_catalog.name;
     v_found boolean := false;
 BEGIN
     FOR v_trigger IN
@@ -7495,22 +7535,16 @@ CREATE OR REPLACE FUNCTION "ensue".push_table_mutations(
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $body$
 DECLARE
-    v_of record;
-    v_name text;
-    v_mark text := left(md5('ensue'), 8);
+    v_of pg_catalog.record;
+    v_mark pg_catalog.text := left(md5('ensue'), 8);
 BEGIN
     SELECT c.relkind, c.relname, n.nspname INTO v_of FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation;
-    v_name := "ensue".mutation_name(v_of.nspname) || '.' || "ensue".mutation_name(v_of.relname);
     PERFORM "ensue".refuse(CASE
         WHEN v_of.relkind IS NULL THEN 'relation is null or not there; name a table'
         WHEN v_of.relkind NOT IN ('r', 'p') THEN format('%s is not a table: only tables, partitioned ones too, can be watched', relation)
         WHEN v_of.nspname = 'ensue' THEN format('%s is one of Ensue''s own tables, which cannot be watched', relation)
-        WHEN v_name = 'ensue' OR starts_with(v_name, 'ensue.')
-            THEN format('%s would have topics under `ensue`, which only Ensue itself publishes under: move it to another schema', relation)
-        WHEN octet_length(v_name || '.insert') > 255
-            THEN format('%s would have topics of %s bytes, as letters that are not ASCII take several; at most 255 are allowed',
-                relation, octet_length(v_name || '.insert'))
     END);
+    PERFORM "ensue".mutation_topic(v_of.nspname, v_of.relname);
     PERFORM "ensue".stop_table_mutations(relation);
     IF insert THEN
         EXECUTE format('CREATE TRIGGER %I AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows '
@@ -7550,8 +7584,8 @@ $body$;
 CREATE OR REPLACE FUNCTION "ensue".partitions_set(OUT o_rows bigint, OUT o_ahead bigint) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_interval text := "ensue".setting('partition_interval', '1000000');
-    v_ahead text := "ensue".setting('future_intervals_to_create', '3');
+    v_interval pg_catalog.text := "ensue".setting('partition_interval', '1000000');
+    v_ahead pg_catalog.text := "ensue".setting('future_intervals_to_create', '3');
 BEGIN
     o_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint ELSE least(greatest("ensue".events_of(v_interval), 10000), 10000000) END;
     o_ahead := CASE WHEN v_ahead ~ '^[0-9]+$' THEN o_rows * v_ahead::bigint
@@ -7586,7 +7620,7 @@ AS $body$
 DECLARE
     v_retention interval := "ensue".setting('partition_retention_period', NULL)::interval;
     v_attached bigint;
-    v_needed record;
+    v_needed pg_catalog.record;
     v_keep_from bigint;
     v_first bigint;
     v_limit bigint := 100000;
@@ -7701,6 +7735,7 @@ AS $body$
         ('push_table_mutations', 'caller', '{operate}'),
         ('stop_table_mutations', 'caller', '{operate}'),
         ('mutation_name', 'caller', '{operate}'),
+        ('mutation_topic', 'caller', '{operate}'),
         ('refuse', 'caller', '{operate}'),
         ('mutations_insert', 'owner', '{operate}'),
         ('mutations_update', 'owner', '{operate}'),
@@ -7792,12 +7827,12 @@ CREATE OR REPLACE FUNCTION "ensue".apply_grants() RETURNS SETOF text LANGUAGE pl
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_for text;
-    v_role text;
-    v_found pg_roles;
-    v_there text[] := '{}'; -- the roles that can be used, by what they are for
-    v_who name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
-    v_each record;
+    v_for pg_catalog.text;
+    v_role pg_catalog.text;
+    v_found pg_catalog.pg_roles;
+    v_there pg_catalog.text[] := '{}'; -- the roles that can be used, by what they are for
+    v_who pg_catalog.name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
+    v_each pg_catalog.record;
 BEGIN
     BEGIN
         EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA %I FROM PUBLIC', 'ensue');

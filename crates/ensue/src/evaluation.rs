@@ -3,9 +3,11 @@
 //! An evaluation first runs where it is needed, with a budget of less than 0.1 ms
 //! ([`QUICK_STEPS_MAX`](ensue_core::condition::QUICK_STEPS_MAX)). If that is not enough, it is repeated here with the whole budget. The
 //! number of threads bounds the processor time and the memory that all conditions of a process take together: a thread holds one
-//! parsed event and one evaluation at a time. Callers take turns, first come first served, one evaluation each.
+//! parsed event and one evaluation at a time. Callers of a lane take turns, first come first served, one evaluation each.
 //!
-//! Handlers have a thread of their own, so that hostile readers do not delay deliveries.
+//! Handlers have a thread of their own, so that hostile readers do not delay deliveries. Requests and streams share the other
+//! threads. Each lane has as many callers in line for them as there are threads, so that thousands of streams leave every
+//! second turn to requests.
 
 use ensue_core::condition::ParsedEvent;
 use ensue_core::{Event, StoreError};
@@ -13,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// The most threads that evaluate conditions of readers.
 const READER_THREADS_MAX: usize = 3;
@@ -41,6 +43,8 @@ pub(crate) enum Lane {
 /// The threads, and the parsed events that they share.
 struct Evaluations {
     readers: Arc<Semaphore>,
+    requests: Semaphore,
+    streams: Semaphore,
     delivery: Arc<Semaphore>,
     requests_waiting: AtomicUsize,
     shared: Mutex<VecDeque<(Arc<Event>, Arc<ParsedEvent>)>>,
@@ -54,6 +58,8 @@ fn evaluations() -> &'static Evaluations {
         let readers = (cores - 1).clamp(1, READER_THREADS_MAX);
         Evaluations {
             readers: Arc::new(Semaphore::new(readers)),
+            requests: Semaphore::new(readers),
+            streams: Semaphore::new(readers),
             delivery: Arc::new(Semaphore::new(1)),
             requests_waiting: AtomicUsize::new(0),
             shared: Mutex::default(),
@@ -79,24 +85,23 @@ pub(crate) async fn run<T: Send + 'static>(
 
 async fn turn(lane: Lane) -> Result<OwnedSemaphorePermit, StoreError> {
     let evaluations = evaluations();
-    let threads = match lane {
-        Lane::Request | Lane::Stream => evaluations.readers.clone(),
-        Lane::Delivery => evaluations.delivery.clone(),
-    };
-    if let Ok(permit) = threads.clone().try_acquire_owned() {
-        return Ok(permit);
-    }
     let permit = match lane {
-        Lane::Stream | Lane::Delivery => threads.acquire_owned().await,
+        Lane::Delivery => evaluations.delivery.clone().acquire_owned().await,
+        Lane::Stream => in_line(&evaluations.streams, &evaluations.readers).await,
         Lane::Request => {
-            let waiting = Waiting::new(&evaluations.requests_waiting).ok_or_else(busy)?;
-            let permit = tokio::time::timeout(REQUEST_WAIT_MAX, threads.acquire_owned()).await;
-            drop(waiting);
-            permit.map_err(|_| busy())?
+            let _waiting = Waiting::new(&evaluations.requests_waiting).ok_or_else(busy)?;
+            let permit = in_line(&evaluations.requests, &evaluations.readers);
+            tokio::time::timeout(REQUEST_WAIT_MAX, permit).await.map_err(|_| busy())?
         }
     };
     // Nobody closes it.
     permit.map_err(|_| StoreError::Closed)
+}
+
+/// Waits for a place in line, then for a thread.
+async fn in_line(line: &Semaphore, threads: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, AcquireError> {
+    let _place = line.acquire().await?;
+    threads.clone().acquire_owned().await
 }
 
 fn busy() -> StoreError {
@@ -162,6 +167,26 @@ mod tests {
         for evaluation in (0..40).map(evaluate).collect::<Vec<_>>() {
             assert!(evaluation.await.unwrap().unwrap() <= READER_THREADS_MAX);
         }
+    }
+
+    /// The paused clock measures turns: each takes a millisecond.
+    #[tokio::test(start_paused = true)]
+    async fn many_streams_leave_every_second_turn_to_requests() {
+        let (threads, requests, streams) = (Arc::new(Semaphore::new(1)), Semaphore::new(1), Semaphore::new(1));
+        let evaluate = async |line: &Semaphore| {
+            let _thread = in_line(line, &threads).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let began = tokio::time::Instant::now();
+        let all_streams = futures_util::future::join_all((0..1_000).map(|_| evaluate(&streams)));
+        let request = async {
+            tokio::task::yield_now().await;
+            evaluate(&requests).await;
+            began.elapsed()
+        };
+        let (_, request_took) = tokio::join!(all_streams, request);
+        assert_eq!(began.elapsed().as_millis(), 1_001);
+        assert!(request_took.as_millis() <= 3, "the request took {request_took:?}");
     }
 
     #[tokio::test]

@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How much of a refusal is told.
 const BODY_TOLD_MAX: usize = 500;
+/// How much of the target of a redirect is told.
+const LOCATION_TOLD_MAX: usize = 200;
 /// The longest that a receiver may ask us to wait.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 
@@ -121,8 +123,10 @@ async fn judge(mut response: Response) -> Result<Outcome, HandlerError> {
         return Ok(Outcome::Done);
     }
     if status.is_redirection() {
-        let to = response.headers().get(LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
-        let to = to.map_or(String::new(), |to| format!(" to {to}"));
+        let to = response.headers().get(LOCATION).map_or(String::new(), |to| {
+            let shown = &to.as_bytes()[..to.len().min(LOCATION_TOLD_MAX)];
+            format!(" to {}", String::from_utf8_lossy(shown))
+        });
         let error = format!("it answered {status}{to}: redirects are not followed, write the final URL in `webhook`");
         return Err(HandlerError::failed(error));
     }

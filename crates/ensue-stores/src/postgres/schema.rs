@@ -46,11 +46,22 @@ const OUTBOX_FIRST_MAX: usize = 2_000;
 const LOOK_NOTED_TRANSACTIONS_MAX: u64 = 16;
 /// How long an append or a poll waits for the lock of the log. Whoever holds it for longer does not append.
 pub(super) const LOG_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a call over SQL waits for the lock of a lane, unless its session has a `lock_timeout`.
+const LANE_LOCK_TIME_MAX: Duration = Duration::from_secs(30);
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
 
 /// The code of an error by which a function undoes what it has just done, and goes on.
 const TAKEN_BACK: &str = "EN003";
+
+/// The session's note of which transactions have been drained from the outbox, or null. Any login can set it, and an
+/// invented note would let later events of an object into the log before earlier ones. So functions that lend rights
+/// neither use it nor write it.
+const DRAINED_NOTE: &str =
+    "CASE WHEN current_user = session_user THEN nullif(current_setting('{drained}', true), '')::pg_snapshot END";
+/// Writes the note, as the argument of PERFORM.
+const NOTE_DRAINED: &str = "set_config('{drained}', v_seen::text, false) WHERE current_user = session_user";
 
 /// The number of events that the current transaction has moved or settled into the log. `outbox_move`, `release_due` and
 /// `settle_append` add to the setting, which ends with the transaction; an aborted subtransaction takes its part back.
@@ -171,6 +182,7 @@ impl Schema {
         words::put_in(template)
             .replace("{outbox_is_sound}", OUTBOX_IS_SOUND)
             .replace("{log_lock_time_max}", &format!("{}ms", LOG_LOCK_TIME_MAX.as_millis()))
+            .replace("{lane_lock_time_max}", &format!("{}ms", LANE_LOCK_TIME_MAX.as_millis()))
             .replace("{lock_migrations}", &self.lock_key("migrations").to_string())
             .replace("{lock_lanes}", &(self.lock_key("lanes") as i32).to_string())
             .replace("{job_j}", &columns_of_j())
@@ -188,6 +200,8 @@ impl Schema {
             .replace("{reserved}", RESERVED)
             .replace("{own_lost}", OWN_LOST)
             .replace("{own_done}", OWN_DONE)
+            .replace("{drained_note}", DRAINED_NOTE)
+            .replace("{note_drained}", NOTE_DRAINED)
             .replace("{drained}", &format!("ensue.drained_{:016x}", self.lock_key("drained")))
             .replace("{logged}", LOGGED)
             .replace("{bell}", &self.bell())

@@ -85,6 +85,30 @@ async fn call_that_waits_for_a_strangers_lock_is_answered_with_its_pid() {
     ensue_core::Store::close(&store).await;
 }
 
+/// A session over SQL without a `lock_timeout` of its own is answered too.
+#[tokio::test]
+async fn sql_call_that_waits_for_a_strangers_lock_is_answered_with_its_pid() {
+    let log = log().await;
+    let stranger = log.login(&[]).await;
+    let pid: i32 = stranger.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    log.run("SELECT LOG.enqueue('h', '{}', 'o')").await;
+    let claimed = format!("SELECT id, claim FROM {}.claim_jobs(ARRAY['h'])", log.schema);
+    let claimed = log.admin.query_one(&claimed, &[]).await.unwrap();
+    let (id, claim): (String, String) = (claimed.get(0), claimed.get(1));
+    assert_eq!(take_lane_locks(&log, &stranger).await, 1_024);
+    log.plant("jobs_lock", "30000ms", "300ms").await;
+    let worker = log.login(&["consume"]).await;
+    let complete = format!("SELECT {}.complete_job('{id}', '{claim}')", log.schema);
+    let completing = tokio::time::timeout(WAIT_MAX, worker.batch_execute(&complete)).await.expect("it is answered");
+    let refused = refusal(&completing.expect_err("it cannot be completed"));
+    assert_eq!(refused.state, SqlState::LOCK_NOT_AVAILABLE);
+    assert!(refused.text.contains(&format!("held by pid {pid} (")), "{}", refused.text);
+    stranger.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    worker.batch_execute(&complete).await.unwrap();
+    let timeout: String = worker.query_one("SHOW lock_timeout", &[]).await.unwrap().get(0);
+    assert_eq!(timeout, "0", "the session keeps its setting");
+}
+
 /// The bug that is planted: the log is locked by an advisory lock, as it was.
 #[tokio::test]
 async fn advisory_lock_on_the_log_would_let_a_stranger_stop_appends() {

@@ -209,6 +209,18 @@ async fn definer_that_could_run_code_of_others_is_noticed() {
             "a relation is named without its schema by",
         ),
         ("stray() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'", "the search path is the caller's of"),
+        (
+            "stray() RETURNS void LANGUAGE plpgsql AS $$ DECLARE v_many text[]; BEGIN END $$",
+            "a type of a variable is named without its schema by",
+        ),
+        (
+            "stray() RETURNS void LANGUAGE plpgsql AS $$ DECLARE v_one record; v_two bigint; BEGIN END $$",
+            "a type of a variable is named without its schema by",
+        ),
+        (
+            "stray() RETURNS text LANGUAGE sql AS $$ SELECT current_setting('ensue.drained_1') $$",
+            "a note of the caller's session is trusted by",
+        ),
     ] {
         log.run("DROP SCHEMA IF EXISTS LOG_types CASCADE; CREATE SCHEMA LOG_types; CREATE TYPE LOG_types.mood AS ENUM ('sad')").await;
         log.run(&format!("CREATE FUNCTION LOG.{planted}")).await;
@@ -217,4 +229,89 @@ async fn definer_that_could_run_code_of_others_is_noticed() {
         log.run("DROP FUNCTION LOG.stray").await;
     }
     assert_eq!(faults(&log).await, [""; 0]);
+}
+
+/// Domains of the session that are called like built-in types. PL/pgSQL resolves the types of variables once per
+/// session, so a function that the login calls first, and one that lends rights calls later, would use them.
+#[tokio::test]
+async fn temporary_domains_run_nothing_with_our_rights() {
+    let owner = TableOwner::new().await;
+    owner.log.run(&owner.filled("GRANT LOG_serve, LOG_consume, LOG_publish TO APP")).await;
+    owner.run("CREATE FUNCTION APP.holds(what text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM APP.note(what); RETURN true; END $$").await;
+    for name in ["text", "timestamptz", "uuid", "jsonb", "bytea", "xid8", "pg_snapshot", "name", "regclass"] {
+        owner
+            .run(&format!(
+                "CREATE DOMAIN pg_temp.{name} AS pg_catalog.{name} \
+                 CHECK (CASE WHEN current_user <> session_user THEN APP.holds('{name}') ELSE true END)"
+            ))
+            .await;
+    }
+    let functions = "SELECT format('SELECT %s(%s)', p.oid::regproc, \
+        (SELECT string_agg('NULL::' || format_type(t.type, NULL), ', ' ORDER BY t.n) \
+         FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY t(type, n))) FROM pg_proc p \
+        WHERE p.pronamespace = 'LOG'::regnamespace AND p.prorettype <> 'trigger'::regtype \
+        AND has_function_privilege(p.oid, 'EXECUTE') ORDER BY p.prosecdef";
+    let calls: Vec<String> =
+        owner.client.query(&owner.filled(functions), &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(calls.len() > 80, "{calls:?}");
+    // Most refuse such arguments, after they were compiled.
+    for call in &calls {
+        let _ = owner.client.batch_execute(call).await;
+    }
+    for call in [
+        "SELECT LOG.publish('a', '{}', 'o')",
+        "SELECT LOG.poll_for_events()",
+        "SELECT LOG.enqueue('h', '{}')",
+        "SELECT LOG.claim_jobs(ARRAY['h'])",
+        "SELECT LOG.subscribe('g', 'true')",
+        "SELECT LOG.read_next_events('g')",
+        "SELECT LOG.trim(2, 10, 0)",
+        "SELECT LOG.ensure_partitions(1000, 1000)",
+    ] {
+        let _ = owner.client.batch_execute(&owner.filled(call)).await;
+    }
+    assert_eq!(owner.ran().await, [""; 0]);
+}
+
+/// The session's note of what was drained is not a way to move an event before an earlier one of its object.
+#[tokio::test]
+async fn invented_note_of_what_was_drained_reorders_nothing() {
+    let log = log().await;
+    let publisher = log.login(&["publish"]).await;
+    let note: String = log
+        .admin
+        .query_one(
+            "SELECT (regexp_match(p.prosrc, 'ensue[.]drained_[0-9a-f]+'))[1] FROM pg_proc p \
+             WHERE p.pronamespace = $1::text::regnamespace AND p.proname = 'outbox_waits'",
+            &[&log.schema],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    log.run("SELECT LOG.publish('first', '{}', 'o')").await;
+    // Everything up to this transaction is said to be drained.
+    publisher.batch_execute(&format!("SELECT set_config('{note}', pg_current_snapshot()::text, false)")).await.unwrap();
+    log.run("SELECT LOG.publish('second', '{}', 'o')").await;
+    publisher.batch_execute(&format!("SELECT {}.poll_for_events()", log.schema)).await.unwrap();
+    let store = log.open().await;
+    while store.release_due(1_000).await.unwrap().count > 0 {}
+    let topics: Vec<String> = whole_log(&store).await.iter().map(|event| event.topic.to_string()).collect();
+    assert_eq!(topics, ["first", "second"]);
+    store.close().await;
+}
+
+/// A table that is renamed after it is watched publishes no topic that `publish` would refuse.
+#[tokio::test]
+async fn renamed_table_publishes_no_invalid_topic() {
+    let owner = TableOwner::new().await;
+    owner.run("CREATE TABLE APP.t (id int); SELECT LOG.push_table_mutations('APP.t')").await;
+    let long = "\u{1f600}".repeat(15);
+    let renamed =
+        owner.filled(&format!("ALTER TABLE APP.t RENAME TO \"{long}\"; ALTER SCHEMA APP RENAME TO \"{long}\""));
+    owner.log.run(&renamed).await;
+    let refused = owner.client.batch_execute(&format!("INSERT INTO \"{long}\".\"{long}\" VALUES (1)")).await;
+    let refused = refused.expect_err("its topics are too long");
+    let refused = refused.as_db_error().unwrap().message();
+    assert!(refused.contains("would have topics of 368 bytes"), "{refused}");
+    owner.log.run(&format!("DROP SCHEMA \"{long}\" CASCADE")).await;
 }

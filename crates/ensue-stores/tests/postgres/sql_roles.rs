@@ -66,6 +66,21 @@ pub async fn faults(log: &Log) -> Vec<String> {
              AND p.prosrc !~ ('\m' || m.word[2] || '\M\s+AS\s+(MATERIALIZED\s+)?\('))",
         ),
         (
+            // PL/pgSQL resolves these types once per session, with the search path of the first call.
+            "a type of a variable is named without its schema by",
+            r"p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql') AND EXISTS (
+             SELECT 1 FROM regexp_matches(p.prosrc, '\mDECLARE\M(.*?)\mBEGIN\M', 'g') d(block),
+             regexp_matches(d.block[1], '^\s*[a-z]\w*\s+(?:CONSTANT\s+)?([a-z]\w*)\s*(?:\[\])?\s*(?:;|:=)', 'gn') m(word)
+             WHERE m.word[1] NOT IN ('bigint', 'boolean', 'int', 'smallint', 'numeric', 'interval'))",
+        ),
+        (
+            "a note of the caller's session is trusted by",
+            r"p.prosrc ~ 'ensue\.drained_' AND p.proname <> 'poll_for_events' AND regexp_replace(p.prosrc,
+             'CASE WHEN current_user = session_user THEN nullif\(current_setting\(''ensue\.drained_\w+''|'
+             'set_config\(''ensue\.drained_\w+'', v_seen::text, false\) WHERE current_user = session_user', '', 'g')
+             ~ 'ensue\.drained_'",
+        ),
+        (
             "granted and not listed is",
             "EXISTS (SELECT 1 FROM aclexplode(p.proacl) a JOIN unnest('{publish,consume,operate,serve,evaluate}'::text[]) r(name) \
              ON a.grantee = to_regrole('LOG_' || r.name) WHERE a.grantee <> p.proowner AND NOT EXISTS ( \

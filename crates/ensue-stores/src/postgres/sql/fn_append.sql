@@ -42,14 +42,14 @@ AS $body$
 DECLARE
     v_count bigint := cardinality(p_id_parts);
     v_more boolean;
-    v_drained pg_snapshot;
-    v_from xid8;
+    v_drained pg_catalog.pg_snapshot;
+    v_from pg_catalog.xid8;
     v_waits boolean;
 BEGIN
     LOCK TABLE {schema}.log_lock IN SHARE UPDATE EXCLUSIVE MODE;
     -- What outbox_waits() and log_tail() find, in one statement, where the session looked not long ago, nothing was under way then, and the caller has a hint. They are
     -- asked if it finds nothing, or that something waits.
-    v_drained := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_drained := {drained_note};
     v_from := pg_snapshot_xmax(v_drained);
     IF p_hint > 0 AND pg_snapshot_xmin(v_drained) >= v_from
         AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= v_from::text::bigint + {look_noted_transactions_max}

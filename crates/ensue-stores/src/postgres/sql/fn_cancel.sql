@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION {schema}.cancel(p_id uuid, p_part uuid, p_from timest
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_key text;
+    v_key pg_catalog.text;
 BEGIN
     PERFORM {schema}.lock_log();
     DELETE FROM {schema}.delayed d WHERE d.id = p_id AND d.seq IS NULL RETURNING d.key INTO v_key;

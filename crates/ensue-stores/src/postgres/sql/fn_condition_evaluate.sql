@@ -15,11 +15,11 @@ SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO'
 SET standard_conforming_strings = on SET enable_hashjoin = on SET enable_nestloop = on
 AS $body$
 DECLARE
-    v_from text := 'SELECT array_agg(e.seq), array_agg(s.id) FROM unnest($1) e CROSS JOIN unnest($2) s WHERE ';
-    v_topic text := '(s.topic IS NULL OR e.topic = s.topic OR starts_with(e.topic, s.topic || ''.''))';
-    v_sql text := '(' || coalesce(p_sql, 'true') || ')';
+    v_from pg_catalog.text := 'SELECT array_agg(e.seq), array_agg(s.id) FROM unnest($1) e CROSS JOIN unnest($2) s WHERE ';
+    v_topic pg_catalog.text := '(s.topic IS NULL OR e.topic = s.topic OR starts_with(e.topic, s.topic || ''.''))';
+    v_sql pg_catalog.text := '(' || coalesce(p_sql, 'true') || ')';
     v_seqs bigint[];
-    v_ids uuid[];
+    v_ids pg_catalog.uuid[];
 BEGIN
     BEGIN
         EXECUTE v_from || v_topic || ' AND ' || v_sql INTO o_seqs, o_ids USING p_events, p_subscriptions;
@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION {schema}.condition_try(p_condition text) RETURNS void
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET jit = off SET standard_conforming_strings = on
 AS $body$
 DECLARE
-    v_sql text := {schema}.condition_sql(p_condition);
+    v_sql pg_catalog.text := {schema}.condition_sql(p_condition);
     v_events {schema}.condition_event[] := '{}';
     v_subscriptions {schema}.condition_subscription[] := '{}';
 BEGIN

@@ -20,36 +20,36 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
 AS $body$
 DECLARE
-    c_token CONSTANT text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
+    c_token CONSTANT pg_catalog.text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
         || $re$|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[-+*/<>=~!@#%^&|`?]+|::|.)$re$;
-    c_columns_e CONSTANT text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
-    c_columns_s CONSTANT text[] := '{params,id,group_id}';
-    c_columns CONSTANT text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
-    c_functions CONSTANT text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_object,jsonb_typeof,jsonb_array_length,to_jsonb,hashtext}';
-    c_types CONSTANT text[] := '{text,integer,int,int4,bigint,int8,numeric,decimal,dec,float8,float,double,boolean,bool,jsonb,timestamptz,timestamp,uuid}';
-    c_types_told CONSTANT text := 'text, integer, bigint, numeric, float8, boolean, jsonb, timestamptz, uuid and arrays of them';
-    c_keywords CONSTANT text[] := '{and,or,not,is,"null",true,false,unknown,distinct,from,between,in,like,ilike,escape,any,some,all,case,when,then,else,end,array,cast,as}';
-    c_operators CONSTANT text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>=', '->', '->>', '#>', '#>>', '@>', '<@', '?', '?|', '?&', '||', '+', '-', '*', '/', '%'];
-    c_comparisons CONSTANT text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>='];
-    v_raw text[];
-    v_tokens text[] := '{}'; -- words in lower case, operators cut as Postgres cuts them
-    v_kinds text[] := '{}'; -- word, name (a quoted one), text, number, sign (an operator), mark (everything else)
-    v_token text;
-    v_kind text;
-    v_base text;
+    c_columns_e CONSTANT pg_catalog.text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
+    c_columns_s CONSTANT pg_catalog.text[] := '{params,id,group_id}';
+    c_columns CONSTANT pg_catalog.text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
+    c_functions CONSTANT pg_catalog.text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_object,jsonb_typeof,jsonb_array_length,to_jsonb,hashtext}';
+    c_types CONSTANT pg_catalog.text[] := '{text,integer,int,int4,bigint,int8,numeric,decimal,dec,float8,float,double,boolean,bool,jsonb,timestamptz,timestamp,uuid}';
+    c_types_told CONSTANT pg_catalog.text := 'text, integer, bigint, numeric, float8, boolean, jsonb, timestamptz, uuid and arrays of them';
+    c_keywords CONSTANT pg_catalog.text[] := '{and,or,not,is,"null",true,false,unknown,distinct,from,between,in,like,ilike,escape,any,some,all,case,when,then,else,end,array,cast,as}';
+    c_operators CONSTANT pg_catalog.text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>=', '->', '->>', '#>', '#>>', '@>', '<@', '?', '?|', '?&', '||', '+', '-', '*', '/', '%'];
+    c_comparisons CONSTANT pg_catalog.text[] := ARRAY['=', '<>', '!=', '<', '<=', '>', '>='];
+    v_raw pg_catalog.text[];
+    v_tokens pg_catalog.text[] := '{}'; -- words in lower case, operators cut as Postgres cuts them
+    v_kinds pg_catalog.text[] := '{}'; -- word, name (a quoted one), text, number, sign (an operator), mark (everything else)
+    v_token pg_catalog.text;
+    v_kind pg_catalog.text;
+    v_base pg_catalog.text;
     v_count int;
-    v_next text;
-    v_prev text := '';
-    v_before text := ''; -- the one before that
-    v_prev_kind text := '';
+    v_next pg_catalog.text;
+    v_prev pg_catalog.text := '';
+    v_before pg_catalog.text := ''; -- the one before that
+    v_prev_kind pg_catalog.text := '';
     v_is_value boolean := false; -- does the token before end a value?
     v_type boolean := false; -- and does it end the name of a type?
     v_wants_type boolean;
     v_is_type boolean;
-    v_open text[] := '{}';
+    v_open pg_catalog.text[] := '{}';
     v_prefixes int := 0;
     v_chain int := 0;
-    v_sql text[] := '{}';
+    v_sql pg_catalog.text[] := '{}';
 BEGIN
     IF octet_length(p_condition) > 16384 THEN
         RAISE EXCEPTION 'conditions_sql has % bytes; at most 16384 are allowed: move lists into params', octet_length(p_condition)

@@ -13,9 +13,9 @@ CREATE OR REPLACE FUNCTION {schema}.define(
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
+    v_kind pg_catalog.text;
     v_there {schema}.definitions;
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
 BEGIN
     LOOP
         SELECT g.id, g.kind INTO v_group, v_kind FROM {schema}.groups g WHERE g.name = p_name;

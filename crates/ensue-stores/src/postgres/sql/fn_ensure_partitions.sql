@@ -29,8 +29,8 @@ AS $body$
 DECLARE
     v_tail bigint;
     v_from bigint;
-    v_name text;
-    v_gone record;
+    v_name pg_catalog.text;
+    v_gone pg_catalog.record;
 BEGIN
     IF p_rows < 1 OR p_rows_ahead / p_rows > 1000 THEN
         RAISE EXCEPTION 'partitions of % events cannot cover % events ahead; at most 1000 are made', p_rows, p_rows_ahead

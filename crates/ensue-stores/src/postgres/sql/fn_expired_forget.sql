@@ -6,7 +6,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_unserved bigint := {schema}.elapsed({schema}.served_at(p_group), p_now);
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
 BEGIN
     IF NOT EXISTS (
             SELECT 1 FROM {schema}.subscriptions u WHERE u.group_id + 0 = p_group AND u.expires_in < v_unserved

@@ -55,6 +55,7 @@ AS $body$
         ('push_table_mutations', 'caller', '{operate}'),
         ('stop_table_mutations', 'caller', '{operate}'),
         ('mutation_name', 'caller', '{operate}'),
+        ('mutation_topic', 'caller', '{operate}'),
         ('refuse', 'caller', '{operate}'),
         ('mutations_insert', 'owner', '{operate}'),
         ('mutations_update', 'owner', '{operate}'),
@@ -146,12 +147,12 @@ CREATE OR REPLACE FUNCTION {schema}.apply_grants() RETURNS SETOF text LANGUAGE p
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_for text;
-    v_role text;
-    v_found pg_roles;
-    v_there text[] := '{}'; -- the roles that can be used, by what they are for
-    v_who name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
-    v_each record;
+    v_for pg_catalog.text;
+    v_role pg_catalog.text;
+    v_found pg_catalog.pg_roles;
+    v_there pg_catalog.text[] := '{}'; -- the roles that can be used, by what they are for
+    v_who pg_catalog.name; -- who calls this, and whose the schema is: both go on calling what is given away here, and making it anew
+    v_each pg_catalog.record;
 BEGIN
     BEGIN
         EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA %I FROM PUBLIC', {schema_text});

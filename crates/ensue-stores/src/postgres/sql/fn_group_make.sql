@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION {schema}.group_make(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_cursor bigint;
     v_group bigint;
     v_fence_floor bigint;

@@ -8,8 +8,8 @@ CREATE OR REPLACE FUNCTION {schema}.group_replay(
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
-    v_now timestamptz;
+    v_kind pg_catalog.text;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id, g.kind INTO v_group, v_kind FROM {schema}.groups g WHERE g.name = p_name FOR UPDATE;
     o_state := CASE WHEN NOT FOUND THEN 'missing' WHEN v_kind <> 'handler' THEN 'pull' END;

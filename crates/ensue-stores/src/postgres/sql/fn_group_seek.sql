@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {schema}.group_seek(
 AS $body$
 DECLARE
     v_group bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id INTO v_group FROM {schema}.groups g WHERE g.name = p_name FOR UPDATE;
     o_found := FOUND;

@@ -5,13 +5,36 @@ AS $body$
     SELECT (hashtextextended(p_what, hashtextextended(p_handler, 0)) & 1023)::int
 $body$;
 
--- Who may change these lanes and use these keys now: one transaction at a time, until it has committed. In order, so that
--- no two wait for each other; one lock for many lanes, so that a large call does not fill the server's table of locks.
+-- Locks these lanes and unique keys until the end of the transaction. In order, so that two calls do
+-- not wait for each other; one lock for many lanes, so that a large call does not fill the server's
+-- table of locks.
+--
+-- The locks are advisory, so any login can take them. Locks of rows, which need a right, took 0.6 ms
+-- more for a call with 400 objects (0.6 to 0.7 ms with these). So a wait is bounded, by the session's
+-- lock_timeout or by {lane_lock_time_max}, and its error names the holder.
 CREATE OR REPLACE FUNCTION {schema}.jobs_lock(p_buckets int[]) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
+DECLARE
+    v_is_unbounded boolean := current_setting('lock_timeout') = '0';
 BEGIN
+    IF v_is_unbounded THEN
+        PERFORM set_config('lock_timeout', '{lane_lock_time_max}', true);
+    END IF;
     PERFORM pg_advisory_xact_lock({lock_lanes}, b.bucket)
     FROM (SELECT DISTINCT x.bucket FROM unnest(p_buckets) x(bucket) ORDER BY x.bucket) b;
+    IF v_is_unbounded THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'the lock of a lane is held by %', coalesce((
+            SELECT string_agg(DISTINCT format('pid %s (user %s)', l.pid, coalesce(a.usename, '?')), ', ')
+            FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+            WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()
+                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                AND l.classid::bigint = {lock_lanes}::bigint & 4294967295
+                AND l.objid::bigint = ANY (p_buckets)), 'a session that has ended')
+        USING ERRCODE = 'lock_not_available',
+            HINT = 'Try again; end that session with pg_terminate_backend if it keeps the lock.';
 END
 $body$;
 

@@ -17,11 +17,11 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_loose bigint[]; -- given back, with an object and without a lane
-    v_handlers text[];
-    v_objects text[];
-    v_dead_handlers text[]; -- of lanes whose waiting jobs die too
-    v_dead_objects text[];
-    v_dead_errors text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
+    v_dead_handlers pg_catalog.text[]; -- of lanes whose waiting jobs die too
+    v_dead_objects pg_catalog.text[];
+    v_dead_errors pg_catalog.text[];
 BEGIN
     WITH ended AS (
         UPDATE {schema}.jobs j
@@ -92,9 +92,9 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_tell(p_now timestamptz, p_hint bigint, 
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_topics text[];
-    v_payloads text[];
-    v_objects text[];
+    v_topics pg_catalog.text[];
+    v_payloads pg_catalog.text[];
+    v_objects pg_catalog.text[];
     v_all int[];
 BEGIN
     SELECT array_agg(d.topic ORDER BY d.number, d.nth), array_agg(d.payload ORDER BY d.number, d.nth),

@@ -28,9 +28,9 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = on SET pl
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz;
-    v_until timestamptz;
-    v_begun timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_until pg_catalog.timestamptz;
+    v_begun pg_catalog.timestamptz;
     v_count int := cardinality(p_handlers);
     v_caps bigint[] := p_caps;
     v_left bigint[];
@@ -38,8 +38,8 @@ DECLARE
     v_more bigint[];
     v_from bigint[]; -- the handler of each
     v_pass int := 1;
-    v_places tid[] := '{}';
-    v_names text[]; -- whose each is
+    v_places pg_catalog.tid[] := '{}';
+    v_names pg_catalog.text[]; -- whose each is
     v_wanted bigint;
 BEGIN
     IF p_lock IS NOT NULL THEN

@@ -13,13 +13,13 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_insert(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', {schema_text})::regclass;
     v_base bigint := floor(extract(epoch FROM p_now) * 1000)::bigint << 12;
     v_there bigint[];
     v_first int[]; -- the first of the call with the same key
     v_numbers bigint[]; -- of those that are made
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
 BEGIN
     -- Before the first number is drawn: who hears of the number knows then which transactions it may have to wait for.
     PERFORM pg_current_xact_id();

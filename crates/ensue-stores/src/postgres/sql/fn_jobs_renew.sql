@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_renew(
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     PERFORM 1 FROM {schema}.jobs j WHERE j.number = ANY (p_numbers)
     ORDER BY j.ordered AND j.object IS NOT NULL, j.number FOR UPDATE;

@@ -12,10 +12,10 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_send_alike(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', {schema_text})::regclass;
     v_count int := cardinality(p_payloads);
     v_sent_before boolean;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT b.o_found, b.o_numbers, b.o_stamps, b.o_states INTO v_sent_before, o_numbers, o_stamps, o_states
     FROM {schema}.jobs_sent_before(p_call, p_lock) b;

@@ -29,17 +29,17 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_settle(
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_count int := cardinality(p_numbers);
     v_buckets int[];
     v_todo bigint[];
     v_step int := 0;
-    v_ended record;
-    v_made record;
+    v_ended pg_catalog.record;
+    v_made pg_catalog.record;
     v_ready bigint[];
     v_dead bigint[];
     v_first int[]; -- what was ended before, and where it led
-    v_first_states text[];
+    v_first_states pg_catalog.text[];
 BEGIN
     IF p_lock IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock(p_lock);

@@ -8,10 +8,10 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_steer(
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
-    v_now timestamptz;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_now pg_catalog.timestamptz;
     v_job {schema}.jobs;
-    v_to text;
+    v_to pg_catalog.text;
     v_ready bigint[];
 BEGIN
     LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_succeed(
 SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '50ms' SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_count bigint;
 BEGIN
     LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;

@@ -80,7 +80,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_turn_object(p_now timestamptz, p_object
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_handlers text[];
+    v_handlers pg_catalog.text[];
 BEGIN
     IF {schema}.object_is_held(p_object, p_now) THEN
         UPDATE {schema}.jobs j SET state = 'parked' WHERE j.object || '' = p_object AND j.object IS NOT NULL AND coalesce(j.state, '') = 'available';

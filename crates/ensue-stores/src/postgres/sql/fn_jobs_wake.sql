@@ -13,15 +13,15 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_due bigint[];
     v_loose bigint[];
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
     v_ready bigint[];
     v_expired bigint[];
-    v_lease_due timestamptz;
+    v_lease_due pg_catalog.timestamptz;
 BEGIN
     o_count := 0;
     v_due := ARRAY(

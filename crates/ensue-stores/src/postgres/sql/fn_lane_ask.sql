@@ -6,7 +6,7 @@ AS $body$
 DECLARE
     v_group bigint;
     v_slot int;
-    v_owner uuid;
+    v_owner pg_catalog.uuid;
 BEGIN
     SELECT l.group_id, l.slot INTO v_group, v_slot
     FROM {schema}.groups g JOIN {schema}.lanes l ON l.group_id = g.id WHERE g.name = p_group AND l.key = p_key;

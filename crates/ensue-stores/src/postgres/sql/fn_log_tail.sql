@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION {schema}.log_tail(
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_trimmed_at timestamptz;
+    v_trimmed_at pg_catalog.timestamptz;
 BEGIN
     IF p_hint > 0 THEN
         SELECT e.seq, e.recorded_at INTO o_seq, o_recorded_at

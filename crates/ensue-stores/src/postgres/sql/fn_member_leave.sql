@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION {schema}.member_leave(p_now timestamptz, p_member uuid) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     PERFORM 1 FROM {schema}.slots s WHERE s.owner = p_member ORDER BY s.group_id, s.slot FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());

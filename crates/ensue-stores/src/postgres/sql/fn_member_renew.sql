@@ -4,8 +4,8 @@ CREATE OR REPLACE FUNCTION {schema}.member_renew(p_now timestamptz, p_member uui
 RETURNS TABLE (o_version bigint, o_id uuid, o_name text, o_kind text) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
-    v_lease_until timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_lease_until pg_catalog.timestamptz;
     v_version bigint;
 BEGIN
     SELECT m.lease_until INTO v_lease_until FROM {schema}.members m WHERE m.id = p_member FOR UPDATE;

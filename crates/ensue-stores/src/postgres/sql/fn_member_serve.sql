@@ -8,8 +8,8 @@ CREATE OR REPLACE FUNCTION {schema}.member_serve(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
-    v_changed text[];
+    v_now pg_catalog.timestamptz;
+    v_changed pg_catalog.text[];
 BEGIN
     LOCK TABLE {schema}.serving_lock IN SHARE UPDATE EXCLUSIVE MODE;
     PERFORM 1 FROM {schema}.members m WHERE m.id = p_member OR m.kind = 'handler' ORDER BY m.id FOR UPDATE;

@@ -4,10 +4,10 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_waits() RETURNS boolean LANGUAGE plpg
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
-    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_drained pg_catalog.pg_snapshot := {drained_note};
+    v_from pg_catalog.xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
     -- From before the looks: what they see more than this is seen again the next time.
-    v_seen pg_snapshot := pg_current_snapshot();
+    v_seen pg_catalog.pg_snapshot := pg_current_snapshot();
 BEGIN
     IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid >= v_from) THEN
         RETURN true;
@@ -16,9 +16,9 @@ BEGIN
         IF EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))) THEN
             RETURN true;
         END IF;
-        PERFORM set_config('{drained}', v_seen::text, false);
+        PERFORM {note_drained};
     ELSIF pg_snapshot_xmax(v_seen)::text::bigint > v_from::text::bigint + {look_noted_transactions_max} THEN
-        PERFORM set_config('{drained}', v_seen::text, false);
+        PERFORM {note_drained};
     END IF;
     RETURN false;
 END
@@ -55,19 +55,19 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
-    v_from xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
-    v_under_way xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
+    v_drained pg_catalog.pg_snapshot := {drained_note};
+    v_from pg_catalog.xid8 := coalesce(pg_snapshot_xmax(v_drained), '0'::xid8);
+    v_under_way pg_catalog.xid8[] := ARRAY(SELECT pg_snapshot_xip(v_drained));
     -- From before the looks: what they see more than this is seen again the next time.
-    v_seen pg_snapshot := pg_current_snapshot();
+    v_seen pg_catalog.pg_snapshot := pg_current_snapshot();
     v_logged bigint;
-    v_places tid[];
+    v_places pg_catalog.tid[];
     v_are_plain boolean;
     v_are_found boolean;
     v_are_sound boolean;
     v_events bigint;
-    v_ids_from uuid;
-    v_ids_to uuid;
+    v_ids_from pg_catalog.uuid;
+    v_ids_to pg_catalog.uuid;
 BEGIN
     SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
     INTO o_tail, o_recorded_at, o_trimmed_to
@@ -200,7 +200,7 @@ BEGIN
     o_tail := o_tail + v_logged;
     PERFORM set_config('ensue.logged', ({logged} + v_logged)::text, true);
     IF NOT o_more THEN
-        PERFORM set_config('{drained}', v_seen::text, false);
+        PERFORM {note_drained};
     END IF;
 END
 $body$;
@@ -229,9 +229,9 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_reject(p_reason text) RETURNS bigint 
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $body$
 DECLARE
-    v_drained pg_snapshot := nullif(current_setting('{drained}', true), '')::pg_snapshot;
+    v_drained pg_catalog.pg_snapshot := {drained_note};
     v_row {schema}.outbox;
-    v_reason text;
+    v_reason pg_catalog.text;
 BEGIN
     DELETE FROM {schema}.outbox d WHERE d.ctid = (
         SELECT o.ctid FROM {schema}.outbox o
@@ -270,8 +270,8 @@ AS $body$
 DECLARE
     v_limit bigint := p_limit;
     v_rejected bigint := 0;
-    v_reason text;
-    v_table text;
+    v_reason pg_catalog.text;
+    v_table pg_catalog.text;
 BEGIN
     LOOP
         BEGIN
@@ -314,7 +314,7 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     v_row {schema}.outbox_rejected;
-    v_id uuid;
+    v_id pg_catalog.uuid;
 BEGIN
     DELETE FROM {schema}.outbox_rejected r WHERE r.number = requeue_rejected.number RETURNING r.* INTO v_row;
     IF NOT FOUND THEN

@@ -48,13 +48,13 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_put_at(
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_count int := cardinality(p_topics);
-    v_id_start text;
-    v_ids text[];
-    v_event record;
-    v_id uuid;
-    v_fault text;
+    v_id_start pg_catalog.text;
+    v_ids pg_catalog.text[];
+    v_event pg_catalog.record;
+    v_id pg_catalog.uuid;
+    v_fault pg_catalog.text;
 BEGIN
     IF (v_count BETWEEN 1 AND {outbox_put_events_max} AND cardinality(p_payloads) = v_count
         AND coalesce(cardinality(p_metadata), v_count) = v_count

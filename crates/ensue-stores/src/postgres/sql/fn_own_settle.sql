@@ -168,7 +168,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_own {schema}.own_settlements;
-    v_states text[];
+    v_states pg_catalog.text[];
     v_sends int;
     v_lines int;
 BEGIN

@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION {schema}.check_event(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_fault text;
+    v_fault pg_catalog.text;
 BEGIN
     v_fault := coalesce(
         {schema}.event_fault(p_topic, p_object, p_key, p_occurred_at, p_not_before),
@@ -81,7 +81,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_id uuid := {schema}.new_id();
+    v_id pg_catalog.uuid := {schema}.new_id();
 BEGIN
     PERFORM {schema}.check_event(topic, payload, object, metadata, key, NULL, not_before);
     IF key IS NULL THEN
@@ -115,8 +115,8 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_keyed(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_id uuid;
-    v_fingerprint bytea;
+    v_id pg_catalog.uuid;
+    v_fingerprint pg_catalog.bytea;
     v_written boolean;
 BEGIN
     LOOP
@@ -171,11 +171,11 @@ SET search_path = pg_catalog, pg_temp SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_id_start text := left({schema}.new_id()::text, 31);
+    v_id_start pg_catalog.text := left({schema}.new_id()::text, 31);
     v_count int;
-    v_part jsonb;
+    v_part pg_catalog.jsonb;
     v_are_plain boolean;
-    v_topics text[];
+    v_topics pg_catalog.text[];
 BEGIN
     IF jsonb_typeof(publish_many.events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'events must be a JSON array of objects, such as [{"topic":"order.paid","payload":{}}]'
@@ -224,7 +224,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.check_readable(p_events jsonb) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_each record;
+    v_each pg_catalog.record;
 BEGIN
     FOR v_each IN
         SELECT f.name, e.value ->> f.name AS text
@@ -250,10 +250,10 @@ CREATE OR REPLACE FUNCTION {schema}.publish_each(p_events jsonb, p_id_start text
 SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_strange jsonb;
-    v_event record;
-    v_id uuid;
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_strange pg_catalog.jsonb;
+    v_event pg_catalog.record;
+    v_id pg_catalog.uuid;
 BEGIN
     -- Reads are cheap here beside the rows that are written; what cannot be read is named.
     SELECT e.value INTO v_strange FROM jsonb_array_elements(p_events) e(value)
@@ -328,7 +328,7 @@ SET search_path = pg_catalog, pg_temp SET lock_timeout = '{log_lock_time_max}'
 AS $body$
 DECLARE
     v_moved bigint;
-    v_drained text := current_setting('{drained}', true);
+    v_drained pg_catalog.text := coalesce(current_setting('{drained}', true), '');
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'poll_for_events needs a transaction that is read committed, this one is %', current_setting('transaction_isolation')
@@ -346,11 +346,8 @@ BEGIN
         PERFORM {schema}.ensure_partitions(s.o_rows, greatest(s.o_ahead, 2 * chunk_size + {outbox_row_events_max})) FROM {schema}.partitions_set() s;
         SELECT r.o_count INTO v_moved FROM {schema}.release_due(NULL, 0, chunk_size, {page_bytes_max}) r;
     END;
-    IF pg_current_xact_id_if_assigned() < pg_snapshot_xmax(nullif(current_setting('{drained}', true), '')::pg_snapshot) THEN
-        -- What the caller's own transaction publishes after this has a number that was looked at by now: the session looks from where it had looked before. Such a number may also
-        -- have come with this call, if it had to make a partition.
-        PERFORM set_config('{drained}', coalesce(v_drained, ''), false);
-    END IF;
+    -- What the caller's transaction publishes after this call is not drained, though its number is smaller.
+    PERFORM set_config('{drained}', v_drained, false);
     RETURN v_moved;
 END
 $body$;

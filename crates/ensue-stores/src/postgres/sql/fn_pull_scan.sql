@@ -14,16 +14,16 @@ CREATE OR REPLACE FUNCTION {schema}.pull_scan(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_began timestamptz := clock_timestamp();
+    v_began pg_catalog.timestamptz := clock_timestamp();
     v_trimmed_to bigint;
     v_version bigint;
     v_known bigint; -- the version whose subscriptions are at hand
     v_subscriptions {schema}.condition_subscription[]; -- by condition
-    v_conditions text[]; -- each of them once: it is that of the subscriptions from v_first on, so many as v_count says
+    v_conditions pg_catalog.text[]; -- each of them once: it is that of the subscriptions from v_first on, so many as v_count says
     v_first int[];
     v_count int[];
-    v_sql text[];
-    v_fault text[]; -- why there is no SQL for one
+    v_sql pg_catalog.text[];
+    v_fault pg_catalog.text[]; -- why there is no SQL for one
     v_page {schema}.condition_event[];
     v_rows int; -- how many events are looked at next: more each time
     v_reads_ids boolean;
@@ -31,12 +31,12 @@ DECLARE
     v_bytes bigint;
     v_wanted bigint[];
     v_end bigint;
-    v_found record;
+    v_found pg_catalog.record;
     v_seqs bigint[];
-    v_ids uuid[];
+    v_ids pg_catalog.uuid[];
     v_failed_seqs bigint[];
-    v_failed_ids uuid[];
-    v_failed_with text[];
+    v_failed_ids pg_catalog.uuid[];
+    v_failed_with pg_catalog.text[];
 BEGIN
     o_at := p_after;
     o_events := '{}';

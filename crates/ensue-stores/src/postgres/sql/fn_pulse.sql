@@ -18,10 +18,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_trimmed_to bigint;
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_lapsed timestamptz := greatest(p_leases_after, v_now - interval '30 seconds');
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
+    v_lapsed pg_catalog.timestamptz := greatest(p_leases_after, v_now - interval '30 seconds');
     -- One that passes later than this is told of by a later pulse: the index may be full of what is over before it passes.
-    v_ahead timestamptz := v_now + interval '3 seconds';
+    v_ahead pg_catalog.timestamptz := v_now + interval '3 seconds';
 BEGIN
     SELECT t.o_seq, t.o_trimmed_to INTO o_last, v_trimmed_to FROM {schema}.log_tail(p_hint) t;
     SELECT e.id_part, e.recorded_at INTO o_id_part, o_recorded_at

@@ -6,7 +6,7 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $body$
 DECLARE
-    v_time timestamptz;
+    v_time pg_catalog.timestamptz;
     v_count bigint;
 BEGIN
     SELECT {schema}.recording_time(p_now, t.o_recorded_at) INTO v_time FROM {schema}.log_tail(p_hint) t;

@@ -22,16 +22,16 @@ DECLARE
     p_peek boolean := coalesce($4, false);
     p_under ALIAS FOR $5;
     v_lease numeric := extract(epoch FROM $6) * 1000000;
-    v_fault text;
+    v_fault pg_catalog.text;
     v_group bigint;
-    v_under record;
-    v_member uuid;
-    v_slot record;
+    v_under pg_catalog.record;
+    v_member pg_catalog.uuid;
+    v_slot pg_catalog.record;
     v_committed bigint;
     v_fence bigint;
     v_last bigint;
     v_after bigint;
-    v_scan record;
+    v_scan pg_catalog.record;
     v_is_idle boolean;
     v_given_to bigint;
 BEGIN
@@ -120,7 +120,7 @@ CREATE OR REPLACE FUNCTION {schema}.pull_failed(
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_failed record;
+    v_failed pg_catalog.record;
 BEGIN
     IF cardinality(p_seqs) = 0 THEN
         RETURN;

@@ -18,7 +18,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $body$
 DECLARE
     v_tail bigint;
-    v_recorded_at timestamptz;
+    v_recorded_at pg_catalog.timestamptz;
     v_trimmed_to bigint;
     v_moved bigint;
 BEGIN

@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION {schema}.rule_set(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_rule {schema}.rules;
 BEGIN
     LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
@@ -75,7 +75,7 @@ CREATE OR REPLACE FUNCTION {schema}.rules_lift(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     LOCK TABLE {schema}.rules_lock IN EXCLUSIVE MODE;
     v_now := coalesce(p_now, clock_timestamp());

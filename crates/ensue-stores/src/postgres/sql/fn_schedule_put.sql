@@ -48,7 +48,7 @@ CREATE OR REPLACE FUNCTION {schema}.schedules_declare(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     -- One at a time: what one is about to declare another does not take for forgotten.
     PERFORM 1 FROM {schema}.schedules_state FOR UPDATE;

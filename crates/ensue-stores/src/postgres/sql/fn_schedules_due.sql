@@ -13,8 +13,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 AS $body$
 DECLARE
     v_bytes bigint := 0;
-    v_from timestamptz := '-infinity';
-    v_from_name text := '';
+    v_from pg_catalog.timestamptz := '-infinity';
+    v_from_name pg_catalog.text := '';
 BEGIN
     SELECT s.version + s.rules_changed INTO o_state FROM {schema}.schedules_state s;
     IF o_state = p_state THEN
@@ -43,9 +43,9 @@ LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_from timestamptz := '-infinity';
-    v_from_name text := '';
-    v_due timestamptz;
+    v_from pg_catalog.timestamptz := '-infinity';
+    v_from_name pg_catalog.text := '';
+    v_due pg_catalog.timestamptz;
 BEGIN
     IF (SELECT s.version + s.rules_changed FROM {schema}.schedules_state s) = p_state THEN
         v_from := p_from;
@@ -63,7 +63,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 DECLARE
-    v_scope text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
+    v_scope pg_catalog.text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
 BEGIN
     IF v_scope LIKE 'schedule:%' THEN
         UPDATE {schema}.schedules_state s SET rules_changed = s.rules_changed + 1;

@@ -25,8 +25,8 @@ AS $body$
 DECLARE
     v_picked int[];
     v_seqs bigint[];
-    v_appended record;
-    v_made record;
+    v_appended pg_catalog.record;
+    v_made pg_catalog.record;
 BEGIN
     PERFORM pg_advisory_xact_lock(p_lock);
     LOCK TABLE {schema}.rules_lock IN ROW SHARE MODE;

@@ -7,7 +7,7 @@ DECLARE
     v_low bigint; -- everything up to here is before the time
     v_high bigint; -- everything after here is not
     v_middle bigint;
-    v_recorded_at timestamptz;
+    v_recorded_at pg_catalog.timestamptz;
 BEGIN
     SELECT t.o_trimmed_to, t.o_seq INTO v_low, v_high FROM {schema}.log_tail(p_hint) t;
     WHILE v_low < v_high LOOP

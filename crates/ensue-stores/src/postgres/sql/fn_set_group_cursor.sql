@@ -9,8 +9,8 @@ DECLARE
     p_gid ALIAS FOR $1;
     p_cursor ALIAS FOR $2;
     v_group bigint;
-    v_lease record;
-    v_slot record;
+    v_lease pg_catalog.record;
+    v_slot pg_catalog.record;
     v_given_to bigint;
 BEGIN
     IF $4 IS NULL THEN

@@ -18,7 +18,7 @@ DECLARE
     v_next int;
     v_picked int[];
     v_count int := cardinality(p_changes);
-    v_done record;
+    v_done pg_catalog.record;
 BEGIN
     o_states := p_states;
     o_reasons := array_fill(NULL::text, ARRAY[cardinality(p_states)]);

@@ -15,9 +15,9 @@ AS $body$
 DECLARE
     v_group bigint;
     v_subscriptions bigint;
-    v_now timestamptz;
-    v_owners uuid[];
-    v_lease_until timestamptz;
+    v_now pg_catalog.timestamptz;
+    v_owners pg_catalog.uuid[];
+    v_lease_until pg_catalog.timestamptz;
     v_known boolean;
     v_got int[];
 BEGIN
@@ -89,7 +89,7 @@ CREATE OR REPLACE FUNCTION {schema}.slots_acquire_soon(
 SET lock_timeout = '250ms'
 AS $body$
 DECLARE
-    v_until timestamptz := clock_timestamp() + interval '250 milliseconds';
+    v_until pg_catalog.timestamptz := clock_timestamp() + interval '250 milliseconds';
 BEGIN
     LOOP
         BEGIN

@@ -5,7 +5,7 @@ AS $body$
 DECLARE
     v_group bigint;
     v_subscriptions bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
 BEGIN
     SELECT g.id, g.subscriptions INTO v_group, v_subscriptions FROM {schema}.groups g WHERE g.name = p_group;
     PERFORM 1 FROM {schema}.slots s

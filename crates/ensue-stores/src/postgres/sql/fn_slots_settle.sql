@@ -33,10 +33,10 @@ CREATE OR REPLACE FUNCTION {schema}.slots_settle(
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_groups bigint[];
     v_late boolean; -- is a lease among them that has passed, so that its groups may not have been read?
-    v_change record;
+    v_change pg_catalog.record;
 BEGIN
     PERFORM 1 FROM {schema}.slots s
     JOIN {schema}.groups g ON g.id = s.group_id

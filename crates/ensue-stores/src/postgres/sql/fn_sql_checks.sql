@@ -115,7 +115,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.job_of(p_id text, OUT o_number bigint, OUT o_stamp bigint) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_hex text;
+    v_hex pg_catalog.text;
 BEGIN
     IF p_id ~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
         v_hex := replace(p_id, '-', '');
@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION {schema}.job_held(p_id text, p_claim text, OUT o_numb
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_parts text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)-([0-9a-f]{32})$');
+    v_parts pg_catalog.text[] := regexp_match(p_claim, '^claim-([0-9a-f]{1,16})-(.+)-([0-9a-f]{32})$');
 BEGIN
     IF v_parts IS NULL THEN
         PERFORM {schema}.refuse('claim is not a claim; send back the text that came with the claimed job');
@@ -162,7 +162,7 @@ CREATE OR REPLACE FUNCTION {schema}.job_repeated(
 ) RETURNS text LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_state text;
+    v_state pg_catalog.text;
 BEGIN
     SELECT j.state INTO v_state FROM {schema}.jobs j
     WHERE j.number = p_number AND j.stamp = p_stamp AND j.fence = p_fence AND coalesce(j.state, '') <> 'running'
@@ -196,8 +196,8 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.job_delay(p_handler text, p_attempt int) RETURNS interval LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_retry jsonb := {schema}.handler_settings(p_handler) -> 'retry';
-    v_delays jsonb := v_retry -> 'exactly' -> 'delays_us';
+    v_retry pg_catalog.jsonb := {schema}.handler_settings(p_handler) -> 'retry';
+    v_delays pg_catalog.jsonb := v_retry -> 'exactly' -> 'delays_us';
     v_first numeric := coalesce((v_retry -> 'doubling' ->> 'first_us')::numeric, 1000000);
     v_max numeric := coalesce((v_retry -> 'doubling' ->> 'max_us')::numeric, 300000000);
     v_micros numeric;

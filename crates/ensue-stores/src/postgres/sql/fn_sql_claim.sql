@@ -5,8 +5,8 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_end_plain(
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_states text[];
-    v_ready text[];
+    v_states pg_catalog.text[];
+    v_ready pg_catalog.text[];
 BEGIN
     SELECT s.o_job_states, s.o_ready_handlers INTO v_states, v_ready FROM {schema}.jobs_settle(
         p_now => NULL, p_hint => NULL, p_call => gen_random_uuid(), p_lock => NULL, p_again => false, p_steps => false,
@@ -36,8 +36,8 @@ DECLARE
     v_numbers bigint[];
     v_stamps bigint[];
     v_fences bigint[];
-    v_ends text[];
-    v_errors text[];
+    v_ends pg_catalog.text[];
+    v_errors pg_catalog.text[];
 BEGIN
     SELECT array_agg(x.number ORDER BY x.number), array_agg(x.stamp ORDER BY x.number), array_agg(x.fence ORDER BY x.number),
         array_agg(CASE WHEN x.attempts < x.attempts_max THEN 'available' ELSE 'dead' END ORDER BY x.number),
@@ -84,15 +84,15 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_handlers text[] := ARRAY(SELECT h.key FROM unnest(claim_jobs.handlers) WITH ORDINALITY h(key, n) GROUP BY h.key ORDER BY min(h.n));
+    v_handlers pg_catalog.text[] := ARRAY(SELECT h.key FROM unnest(claim_jobs.handlers) WITH ORDINALITY h(key, n) GROUP BY h.key ORDER BY min(h.n));
     v_limit bigint := claim_jobs."limit";
     v_lease bigint := {schema}.lease_micros(claim_jobs.lease);
-    v_worker text := coalesce(claim_jobs.worker, session_user || '/' || pg_backend_pid());
-    v_now timestamptz := clock_timestamp();
-    v_scopes text[];
+    v_worker pg_catalog.text := coalesce(claim_jobs.worker, session_user || '/' || pg_backend_pid());
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_scopes pg_catalog.text[];
     v_scope_of int[];
     v_timeout bigint;
-    v_job record;
+    v_job pg_catalog.record;
 BEGIN
     PERFORM {schema}.need_read_committed('claim_jobs');
     PERFORM {schema}.check_dotted('handlers', h.key) FROM unnest(v_handlers) h(key);
@@ -154,7 +154,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
     v_lease bigint := {schema}.lease_micros(lease);
     v_timeout bigint;
 BEGIN

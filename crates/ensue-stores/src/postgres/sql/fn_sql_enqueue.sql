@@ -33,9 +33,9 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_send(
 ) RETURNS text LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_settings jsonb;
-    v_retry jsonb;
+    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_settings pg_catalog.jsonb;
+    v_retry pg_catalog.jsonb;
     v_number bigint;
     v_stamp bigint := (floor(extract(epoch FROM v_now) * 1000)::bigint << 12) + floor(random() * 4096)::bigint;
     v_is_later boolean := coalesce(p_not_before > v_now, false);
@@ -103,14 +103,14 @@ CREATE OR REPLACE FUNCTION {schema}.jobs_place(p_now timestamptz, p_handlers tex
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
-    v_sequence regclass := format('%I.job_numbers', {schema_text})::regclass;
+    v_sequence pg_catalog.regclass := format('%I.job_numbers', {schema_text})::regclass;
     v_sent bigint[] := ARRAY(
         SELECT j.number FROM (SELECT DISTINCT x.handler, x.object FROM unnest(p_handlers, p_objects) x(handler, object)) l
         JOIN {schema}.jobs j ON j.handler = l.handler AND j.object = l.object
         WHERE j.state = 'scheduled' AND j.not_before = j.enqueued_at AND j.ordered AND j.object IS NOT NULL
         ORDER BY j.not_before, j.number);
-    v_handlers text[];
-    v_objects text[];
+    v_handlers pg_catalog.text[];
+    v_objects pg_catalog.text[];
 BEGIN
     IF cardinality(v_sent) = 0 THEN
         RETURN;

@@ -21,8 +21,8 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.partitions_set(OUT o_rows bigint, OUT o_ahead bigint) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_interval text := {schema}.setting('partition_interval', '1000000');
-    v_ahead text := {schema}.setting('future_intervals_to_create', '3');
+    v_interval pg_catalog.text := {schema}.setting('partition_interval', '1000000');
+    v_ahead pg_catalog.text := {schema}.setting('future_intervals_to_create', '3');
 BEGIN
     o_rows := CASE WHEN v_interval ~ '^[0-9]+$' THEN v_interval::bigint ELSE least(greatest({schema}.events_of(v_interval), 10000), 10000000) END;
     o_ahead := CASE WHEN v_ahead ~ '^[0-9]+$' THEN o_rows * v_ahead::bigint
@@ -57,7 +57,7 @@ AS $body$
 DECLARE
     v_retention interval := {schema}.setting('partition_retention_period', NULL)::interval;
     v_attached bigint;
-    v_needed record;
+    v_needed pg_catalog.record;
     v_keep_from bigint;
     v_first bigint;
     v_limit bigint := 100000;

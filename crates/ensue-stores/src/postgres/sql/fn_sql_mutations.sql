@@ -13,6 +13,26 @@ AS $body$
         FROM regexp_split_to_table(p_name, '') WITH ORDINALITY c(one, n)) END
 $body$;
 
+-- The part of the topics that names a table. Raises an error if no topic can have it. The triggers call
+-- this too, because a table and its schema can be renamed.
+CREATE OR REPLACE FUNCTION {schema}.mutation_topic(p_schema text, p_table text) RETURNS text
+LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_topic pg_catalog.text := {schema}.mutation_name(p_schema) || '.' || {schema}.mutation_name(p_table);
+BEGIN
+    PERFORM {schema}.refuse(CASE
+        WHEN starts_with(v_topic, '{reserved}.')
+            THEN format('%I.%I would have topics under `{reserved}`, which only Ensue itself publishes under: '
+                'move it to another schema', p_schema, p_table)
+        WHEN octet_length(v_topic || '.insert') > {topic_bytes_max}
+            THEN format('%I.%I would have topics of %s bytes, as letters that are not ASCII take several; '
+                'at most {topic_bytes_max} are allowed', p_schema, p_table, octet_length(v_topic || '.insert'))
+    END);
+    RETURN v_topic;
+END
+$body$;
+
 -- The columns of the primary key of a table, in their order; null if it has none.
 CREATE OR REPLACE FUNCTION {schema}.mutation_key(p_table oid) RETURNS text[] LANGUAGE sql STABLE
 AS $body$
@@ -26,7 +46,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.mutation_object(p_name text, p_key text[], p_row jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE
 AS $body$
 DECLARE
-    v_key text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
+    v_key pg_catalog.text := CASE WHEN cardinality(p_key) = 1 THEN p_row ->> p_key[1]
         WHEN p_key IS NOT NULL THEN (SELECT jsonb_agg(p_row -> k.name ORDER BY k.n)::text FROM unnest(p_key) WITH ORDINALITY k(name, n)) END;
 BEGIN
     IF octet_length(p_name) + 1 + octet_length(v_key) > {object_bytes_max} OR v_key ~ $re$[{unprintable}]$re$ THEN
@@ -68,7 +88,7 @@ LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_is_safe boolean;
-    v_columns text;
+    v_columns pg_catalog.text;
 BEGIN
     IF NOT EXISTS (
         SELECT 1 FROM pg_trigger t WHERE t.tgrelid = p_table AND t.tgname = p_trigger
@@ -106,9 +126,9 @@ CREATE OR REPLACE FUNCTION {schema}.mutation_statement(p_operation text, p_colum
 LANGUAGE plpgsql IMMUTABLE
 AS $body$
 DECLARE
-    v_images text := '(SELECT row_number() OVER () AS n, to_jsonb(q.*) AS image FROM (SELECT ' || p_columns || ' FROM ';
-    v_new text := v_images || 'new_rows r OFFSET 0) q) n';
-    v_old text := v_images || 'old_rows r OFFSET 0) q) o';
+    v_images pg_catalog.text := '(SELECT row_number() OVER () AS n, to_jsonb(q.*) AS image FROM (SELECT ' || p_columns || ' FROM ';
+    v_new pg_catalog.text := v_images || 'new_rows r OFFSET 0) q) n';
+    v_old pg_catalog.text := v_images || 'old_rows r OFFSET 0) q) o';
 BEGIN
     RETURN format($sql$
         INSERT INTO %1$I.outbox (occurred_at, id, topic, object, payload)
@@ -131,9 +151,9 @@ SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
 AS $body$
 DECLARE
-    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
-    v_key text[] := {schema}.mutation_key(TG_RELID);
-    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, NULL, 'new_rows');
+    v_name pg_catalog.text := {schema}.mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := {schema}.mutation_key(TG_RELID);
+    v_columns pg_catalog.text := {schema}.mutation_columns(TG_RELID, TG_NAME, NULL, 'new_rows');
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -160,9 +180,9 @@ SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET jit = off
 AS $body$
 DECLARE
-    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
-    v_key text[] := {schema}.mutation_key(TG_RELID);
-    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', NULL);
+    v_name pg_catalog.text := {schema}.mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := {schema}.mutation_key(TG_RELID);
+    v_columns pg_catalog.text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', NULL);
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -191,9 +211,9 @@ SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' S
 SET enable_nestloop = off
 AS $body$
 DECLARE
-    v_name text := {schema}.mutation_name(TG_TABLE_SCHEMA) || '.' || {schema}.mutation_name(TG_TABLE_NAME);
-    v_key text[] := {schema}.mutation_key(TG_RELID);
-    v_columns text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', 'new_rows');
+    v_name pg_catalog.text := {schema}.mutation_topic(TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    v_key pg_catalog.text[] := {schema}.mutation_key(TG_RELID);
+    v_columns pg_catalog.text := {schema}.mutation_columns(TG_RELID, TG_NAME, 'old_rows', 'new_rows');
     v_count bigint;
 BEGIN
     IF v_columns IS NULL THEN
@@ -228,7 +248,7 @@ CREATE OR REPLACE FUNCTION {schema}.stop_table_mutations(relation regclass) RETU
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $body$
 DECLARE
-    v_trigger name;
+    v_trigger pg_catalog.name;
     v_found boolean := false;
 BEGIN
     FOR v_trigger IN
@@ -250,22 +270,16 @@ CREATE OR REPLACE FUNCTION {schema}.push_table_mutations(
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $body$
 DECLARE
-    v_of record;
-    v_name text;
-    v_mark text := left(md5({schema_text}), 8);
+    v_of pg_catalog.record;
+    v_mark pg_catalog.text := left(md5({schema_text}), 8);
 BEGIN
     SELECT c.relkind, c.relname, n.nspname INTO v_of FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation;
-    v_name := {schema}.mutation_name(v_of.nspname) || '.' || {schema}.mutation_name(v_of.relname);
     PERFORM {schema}.refuse(CASE
         WHEN v_of.relkind IS NULL THEN 'relation is null or not there; name a table'
         WHEN v_of.relkind NOT IN ('r', 'p') THEN format('%s is not a table: only tables, partitioned ones too, can be watched', relation)
         WHEN v_of.nspname = {schema_text} THEN format('%s is one of Ensue''s own tables, which cannot be watched', relation)
-        WHEN v_name = '{reserved}' OR starts_with(v_name, '{reserved}.')
-            THEN format('%s would have topics under `{reserved}`, which only Ensue itself publishes under: move it to another schema', relation)
-        WHEN octet_length(v_name || '.insert') > {topic_bytes_max}
-            THEN format('%s would have topics of %s bytes, as letters that are not ASCII take several; at most {topic_bytes_max} are allowed',
-                relation, octet_length(v_name || '.insert'))
     END);
+    PERFORM {schema}.mutation_topic(v_of.nspname, v_of.relname);
     PERFORM {schema}.stop_table_mutations(relation);
     IF insert THEN
         EXECUTE format('CREATE TRIGGER %I AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows '

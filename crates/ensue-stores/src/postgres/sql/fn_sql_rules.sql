@@ -12,7 +12,7 @@ $body$;
 CREATE OR REPLACE FUNCTION {schema}.check_scope(p_scope text) RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_key text := substr(p_scope, position(':' IN p_scope) + 1);
+    v_key pg_catalog.text := substr(p_scope, position(':' IN p_scope) + 1);
 BEGIN
     IF p_scope IN ('handler:', 'schedule:', 'object:') THEN
         PERFORM {schema}.refuse(format('scope %s names nothing; write handler:KEY, object:KEY or schedule:NAME, such as object:order:17', p_scope));
@@ -44,8 +44,8 @@ LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
     v_rule {schema}.rules;
-    v_there uuid;
-    v_what text;
+    v_there pg_catalog.uuid;
+    v_what pg_catalog.text;
 BEGIN
     PERFORM {schema}.need_read_committed(p_kind);
     PERFORM {schema}.check_scope(p_scope);

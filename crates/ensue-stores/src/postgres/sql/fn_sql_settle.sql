@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {schema}.job_end_one(
 ) LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
 BEGIN
     SELECT * INTO v_held FROM {schema}.job_held(p_id, p_claim);
     o_state := ({schema}.jobs_end_plain(
@@ -29,7 +29,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_ended record;
+    v_ended pg_catalog.record;
 BEGIN
     SELECT * INTO v_ended
     FROM {schema}.job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
@@ -48,7 +48,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_held record;
+    v_held pg_catalog.record;
     v_job {schema}.jobs;
     v_dies boolean;
     v_wait interval;
@@ -89,8 +89,8 @@ CREATE OR REPLACE FUNCTION {schema}.job_steer_one(p_id text, p_from text[], p_to
 LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_job record;
-    v_steered record;
+    v_job pg_catalog.record;
+    v_steered pg_catalog.record;
 BEGIN
     SELECT * INTO v_job FROM {schema}.job_of(p_id);
     SELECT s.o_what, s.state INTO v_steered

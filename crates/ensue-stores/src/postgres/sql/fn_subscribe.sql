@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION {schema}.pulled_group(p_gid text) RETURNS bigint LANG
 AS $body$
 DECLARE
     v_group bigint;
-    v_kind text;
+    v_kind pg_catalog.text;
 BEGIN
     SELECT g.id, g.kind INTO v_group, v_kind FROM {schema}.groups g WHERE g.name = p_gid;
     IF v_kind <> 'pull' THEN
@@ -56,10 +56,10 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 #variable_conflict use_variable
 DECLARE
-    v_params text := coalesce(params, '{}');
+    v_params pg_catalog.text := coalesce(params, '{}');
     v_expiry numeric := extract(epoch FROM expiry) * 1000000;
-    v_fault text;
-    v_id uuid;
+    v_fault pg_catalog.text;
+    v_id pg_catalog.uuid;
 BEGIN
     v_fault := coalesce('gid ' || {schema}.dotted_fault(gid, 'billing.invoices'), CASE
         WHEN octet_length(v_params) > 65536
@@ -86,7 +86,7 @@ CREATE OR REPLACE FUNCTION {schema}.unsubscribe(id uuid) RETURNS boolean LANGUAG
 SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET jit = off
 AS $body$
 DECLARE
-    v_gid text;
+    v_gid pg_catalog.text;
 BEGIN
     SELECT g.name INTO v_gid FROM {schema}.groups g
     JOIN {schema}.subscriptions u ON u.group_id = g.id AND u.id = unsubscribe.id WHERE g.kind = 'pull' LIMIT 1;

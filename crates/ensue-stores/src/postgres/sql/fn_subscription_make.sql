@@ -11,7 +11,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
     v_group bigint;
-    v_now timestamptz;
+    v_now pg_catalog.timestamptz;
     v_same {schema}.subscriptions;
     v_expires_in bigint;
 BEGIN

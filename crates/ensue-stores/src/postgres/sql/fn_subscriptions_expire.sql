@@ -5,10 +5,10 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_group bigint;
     v_unserved bigint;
-    v_gone uuid[];
+    v_gone pg_catalog.uuid[];
     v_left bigint := p_limit;
 BEGIN
     FOR v_group IN SELECT g.id FROM {schema}.groups g WHERE g.subscriptions > 0 ORDER BY g.id LOOP

@@ -1,7 +1,7 @@
 -- Functions that took or answered something else than they do now. One that stays beside its successor makes calls ambiguous.
 DO $body$
 DECLARE
-    v_old regprocedure;
+    v_old pg_catalog.regprocedure;
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text})) AND p.proname = ANY (

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION {schema}.config_check() RETURNS trigger LANGUAGE plpg
 SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_count text := '^[0-9]{1,9}$';
+    v_count pg_catalog.text := '^[0-9]{1,9}$';
     v_span interval;
     v_is_span boolean := false;
 BEGIN

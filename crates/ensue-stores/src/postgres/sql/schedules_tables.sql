@@ -50,7 +50,7 @@ CREATE INDEX schedule_declarations_name ON {schema}.schedule_declarations (name,
 CREATE OR REPLACE FUNCTION {schema}.schedule_rule_changed() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 DECLARE
-    v_scope text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
+    v_scope pg_catalog.text := CASE WHEN TG_OP = 'DELETE' THEN OLD.scope ELSE NEW.scope END;
 BEGIN
     IF v_scope LIKE 'schedule:%' THEN
         UPDATE {schema}.schedules s SET held = EXISTS (SELECT 1 FROM {schema}.rules r WHERE r.scope = v_scope)

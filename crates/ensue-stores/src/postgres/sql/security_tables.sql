@@ -10,7 +10,7 @@ ALTER TABLE {schema}.jobs ADD COLUMN settled text COLLATE "C";
 -- ambiguous.
 DO $body$
 DECLARE
-    v_old regprocedure;
+    v_old pg_catalog.regprocedure;
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
