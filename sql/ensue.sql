@@ -869,12 +869,12 @@ CREATE TABLE "ensue".outbox_rejected (
     events jsonb
 );
 
--- It took the time and the ids from its caller.
+-- The old version took the time and the ids from its caller.
 DROP FUNCTION IF EXISTS "ensue".outbox_put(timestamptz, uuid[], text[], text[], text[], timestamptz[],
     timestamptz[], uuid[], text[], text[], bytea[]);
 
--- Locks. Each is an empty table: to lock it takes a right that strangers do not have, and writes
--- nothing. Any login of the database could take an advisory lock (S14).
+-- Lock tables, which are empty. Locking one needs a right on it and writes nothing. Any login of the
+-- database could take an advisory lock (S14).
 CREATE TABLE "ensue".log_lock ();
 CREATE TABLE "ensue".serving_lock ();
 CREATE TABLE "ensue".rules_lock ();
@@ -1944,7 +1944,7 @@ BEGIN
 END
 $body$;
 
--- The microseconds between two times. A time without end counts as the last one that there is.
+-- The microseconds between two times. `infinity` counts as the last representable time.
 CREATE OR REPLACE FUNCTION "ensue".elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$
@@ -5612,7 +5612,7 @@ BEGIN
 END
 $body$;
 
--- What the node signs that settles this work, as `proof_of` in own/settle.rs composes it. Texts are led by their lengths in bytes.
+-- Message that a node signs to settle this work, composed as in `proof_of` of own/settle.rs. Each text follows its length in bytes.
 CREATE OR REPLACE FUNCTION "ensue".own_message(
     p_call uuid, p_group text, p_member uuid, p_slots int[], p_fences bigint[], p_lane_changes int[], p_lane_keys text[], p_lane_seqs bigint[],
     p_number bigint, p_stamp bigint, p_fence bigint
@@ -5685,7 +5685,7 @@ BEGIN
             WHEN j.event_seq < 1 OR j.event_prev NOT BETWEEN 1 AND j.event_seq - 1
                 OR num_nonnulls(j.event_seq, j.event_id, j.event_topic) NOT IN (0, 3) OR j.event_prev IS NOT NULL AND j.event_seq IS NULL
                 OR j.event_topic IS NOT NULL AND "ensue".dotted_fault(j.event_topic, 'order.paid') IS NOT NULL
-                THEN 'names no event by its seq, prev, id and topic'
+                THEN 'has only some of event_seq, event_id and event_topic; set all of them, or none'
         END))
     FROM unnest(p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys, p_attempts_max,
             p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
@@ -5715,7 +5715,7 @@ BEGIN
     END IF;
     IF "ensue".store_code("ensue".own_message(p_call, p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs,
             p_number, p_stamp, p_fence)) IS DISTINCT FROM p_proof OR p_proof IS NULL THEN
-        RAISE EXCEPTION 'the caller does not hold what it settles' USING ERRCODE = 'EN101', HINT = 'Roll back and drop the work.';
+        RAISE EXCEPTION 'the proof does not match the settled work' USING ERRCODE = 'EN101', HINT = 'Roll back and drop the work.';
     END IF;
     PERFORM "ensue".refuse('p_now ' || "ensue".time_fault(p_now));
     PERFORM "ensue".own_check_lines(p_line_attempts, p_line_at, p_line_levels, p_line_messages);
@@ -7701,7 +7701,8 @@ $body$;
 -- the installer may call a function that is not listed.
 --
 -- The list for `serve` is what the statements of a node call, and what those functions call in turn
--- (tests/postgres/conformance.rs runs as a login with this role alone).
+-- (tests/postgres/sql_roles.rs serves with this role alone; conformance.rs adds `operate`, to trim by
+-- a clock that is not the server's).
 CREATE OR REPLACE FUNCTION "ensue".grants() RETURNS TABLE (function_name text, runs_as text, roles text[]) LANGUAGE sql IMMUTABLE
 AS $body$
     VALUES
@@ -7764,7 +7765,7 @@ AS $body$
             jobs_wake,lane_ask,lanes_park,lock_log,log_bytes,log_tail,member_expired_forget,
             member_leave,member_renew,member_serve,members_forget,new_id,object_is_held,outbox_drain,
             outbox_move,outbox_ring,outbox_tell,outbox_waits,partitions_gone,partitions_set,pulse,
-            purge_keys,recording_time,release_due,rights_beyond,role_name,rule_set,rules_lift,rules_report,rules_tell,
+            purge_keys,recording_time,release_due,rights_not_listed,role_name,rule_set,rules_lift,rules_report,rules_tell,
             schedule_put,schedules_declare,schedules_due,schedules_fire,schedules_next,seq_before,
             served_at,setting,settle_append,settle_deliveries,settle_events,settle_lanes,settle_lines,
             slots_acquire,slots_acquire_soon,slots_release,slots_settle,stored,subscription_delete,
@@ -7797,7 +7798,7 @@ AS $body$
 $body$;
 
 -- Rights of our roles, other than `ensue_owner`, that are not listed above.
-CREATE OR REPLACE FUNCTION "ensue".rights_beyond() RETURNS TABLE (kind text, name text, "right" text, role text)
+CREATE OR REPLACE FUNCTION "ensue".rights_not_listed() RETURNS TABLE (kind text, name text, "right" text, role text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $body$
@@ -7916,9 +7917,9 @@ BEGIN
         EXECUTE format('GRANT %s ON %s%I.%I TO %I', v_each.rights, CASE WHEN starts_with(v_each.rights, 'USAGE') THEN 'SEQUENCE ' ELSE '' END,
             'ensue', v_each.table_name, v_each.role);
     END LOOP;
-    -- Rights that an earlier version or somebody by hand has granted to these roles.
+    -- Rights of these roles that were granted by an earlier version or by hand.
     FOR v_each IN
-        SELECT x.kind, x.name, x.right, x.role FROM "ensue".rights_beyond() x
+        SELECT x.kind, x.name, x.right, x.role FROM "ensue".rights_not_listed() x
         WHERE x.role IN (SELECT "ensue".role_name(r.name) FROM unnest(v_there) r(name))
     LOOP
         EXECUTE format('REVOKE %s ON %s %s FROM %I', v_each.right, v_each.kind, v_each.name, v_each.role);

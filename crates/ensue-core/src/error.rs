@@ -49,6 +49,9 @@ pub enum StoreError {
         "the store cannot be reached right now ({0}): check its address and that it runs, and send the call again later"
     )]
     Unavailable(String),
+    /// This process is busy with the calls of others; nothing of this call was done.
+    #[error("{0}")]
+    Overloaded(String),
     /// The call may have been carried out or not, and the store cannot say which. Never repeated blindly: only what has
     /// a key is not stored twice.
     #[error(
@@ -84,6 +87,7 @@ impl StoreError {
         let reason = match self {
             Self::Full(reason)
             | Self::Unavailable(reason)
+            | Self::Overloaded(reason)
             | Self::InDoubt(reason)
             | Self::Locked(reason)
             | Self::Unsupported(reason)

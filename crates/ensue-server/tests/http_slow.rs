@@ -4,8 +4,9 @@
 mod http_support;
 
 use ensue::{Ensue, NewEvent};
-use ensue_server::http::{BodyBudget, ConnectionLimits, Patience};
+use ensue_server::http::{ByteBudget, ConnectionLimits, Patience};
 use ensue_server::{HttpOptions, router_with};
+use futures_util::future::select_all;
 use http_support::{PATIENCE, Server, parse};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -101,7 +102,8 @@ async fn a_connection_that_is_kept_for_nothing_is_let_go_and_a_stream_is_not() {
 /// times for a head and for silence count when the client has taken everything.
 #[tokio::test]
 async fn a_large_answer_that_is_taken_slowly_comes_whole() {
-    let server = server_with_little_room(Patience { head_max: SOON, idle_max: SOON, ..PATIENT }).await;
+    let server =
+        server_with_little_room(Patience { head_max: SOON, idle_max: SOON, ..PATIENT }, HttpOptions::default()).await;
     let payload = "x".repeat(100_000);
     server.bus.publish_all((0..40).map(|_| NewEvent::new("a").payload(&payload)).collect()).await.unwrap();
     let page = server.get("/v1/events").await.body;
@@ -123,12 +125,12 @@ async fn a_large_answer_that_is_taken_slowly_comes_whole() {
 }
 
 /// A server from whose hands the system takes only a small part of a page, if the client takes none.
-async fn server_with_little_room(patience: Patience) -> Server {
+async fn server_with_little_room(patience: Patience, options: HttpOptions) -> Server {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(64 << 10).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let bus = Ensue::open("sqlite::memory:").await.unwrap();
-    let router = router_with(bus.clone(), HttpOptions::default());
+    let router = router_with(bus.clone(), options);
     let limits = ConnectionLimits { patience, ..ConnectionLimits::default() };
     Server::serve_at(socket.listen(8).unwrap(), bus, router, limits)
 }
@@ -161,7 +163,8 @@ async fn half_a_body_is_refused_in_time_and_stores_nothing() {
 async fn newcomer_is_served_when_idle_connections_fill_the_limit() {
     const CONNECTIONS_MAX: usize = 8;
     for is_served in [b"".as_slice(), HEALTH, b"GET /health HTTP/1.1\r\nHost: te"] {
-        let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, patience: PATIENT };
+        let limits =
+            ConnectionLimits { connections_max: CONNECTIONS_MAX, patience: PATIENT, ..ConnectionLimits::default() };
         let server = limited(HttpOptions::default(), limits).await;
         let mut stream = server.stream("", &[]).await;
         let mut idle = Vec::new();
@@ -186,7 +189,7 @@ async fn newcomer_is_served_when_idle_connections_fill_the_limit() {
 /// Requests under way are not cut off for others, who wait until one ends.
 #[tokio::test]
 async fn newcomer_waits_while_requests_under_way_fill_the_limit() {
-    let limits = ConnectionLimits { connections_max: 2, patience: PATIENT };
+    let limits = ConnectionLimits { connections_max: 2, patience: PATIENT, ..ConnectionLimits::default() };
     let server = limited(HttpOptions { heartbeat: Duration::from_millis(50), ..HttpOptions::default() }, limits).await;
     let mut first = server.stream("", &[]).await;
     let second = server.stream("", &[]).await;
@@ -205,7 +208,7 @@ async fn newcomer_waits_while_requests_under_way_fill_the_limit() {
 #[tokio::test]
 async fn unfinished_bodies_are_refused_beyond_the_budget() {
     const LARGE: usize = 600 << 10;
-    let options = HttpOptions { body_budget: BodyBudget::new(1 << 20), ..HttpOptions::default() };
+    let options = HttpOptions { body_budget: ByteBudget::new(1 << 20), ..HttpOptions::default() };
     let server = limited(options, ConnectionLimits::default()).await;
     let body = format!("{{\"topic\":\"a\",\"payload\":\"{}\"}}", "x".repeat(LARGE));
     let head = format!(
@@ -234,6 +237,75 @@ async fn unfinished_bodies_are_refused_beyond_the_budget() {
     for _ in 0..4 {
         assert_eq!(server.post(&body).await.status, 201);
     }
+}
+
+/// The bytes of unfinished heads are bounded over all connections; an ordinary request still passes.
+#[tokio::test]
+async fn unfinished_heads_are_closed_beyond_the_budget() {
+    let limits =
+        ConnectionLimits { heads_budget: ByteBudget::new(300 << 10), patience: PATIENT, ..ConnectionLimits::default() };
+    let server = limited(HttpOptions::default(), limits).await;
+    let head = format!("GET /health HTTP/1.1\r\nHost: test\r\nX-Long: {}", "x".repeat(100 << 10));
+    let mut heads = Vec::new();
+    for _ in 0..8 {
+        heads.push(connect(&server, head.as_bytes()).await);
+    }
+    // Three fit: the first 16 KiB of each are not counted. The others are closed without an answer.
+    let mut closed = 0;
+    while closed < 5 {
+        let ends = heads.iter_mut().map(|head| Box::pin(head.read_u8()));
+        let (ended, index, _) =
+            tokio::time::timeout(PATIENCE, select_all(ends)).await.expect("more heads are held than the budget allows");
+        assert!(ended.is_err(), "an unfinished head is not answered");
+        heads.swap_remove(index);
+        closed += 1;
+        assert_eq!(server.get("/health").await.status, 200, "an ordinary request passes");
+    }
+    // Those that stayed can finish, and make room.
+    for mut head in heads {
+        head.write_all(b"\r\n\r\n").await.unwrap();
+        assert!(answer(&mut head).await.starts_with("HTTP/1.1 200"));
+    }
+    for _ in 0..8 {
+        let mut whole = connect(&server, format!("{head}\r\n\r\n").as_bytes()).await;
+        assert!(answer(&mut whole).await.starts_with("HTTP/1.1 200"));
+    }
+}
+
+/// Answers that clients do not take are bounded over all connections; nothing with an effect is refused after it.
+#[tokio::test]
+async fn answers_that_nobody_takes_are_refused_beyond_the_budget() {
+    const BUDGET: usize = 5 << 20;
+    let options = HttpOptions { answers_budget: ByteBudget::new(BUDGET), ..HttpOptions::default() };
+    let server = server_with_little_room(PATIENT, options).await;
+    let payload = "x".repeat(900_000);
+    server.bus.publish_all((0..4).map(|_| NewEvent::new("a").payload(&payload)).collect()).await.unwrap();
+    let json = &["Content-Type: application/json"];
+    let put = server.request("PUT", "/v1/groups/g", json, br#"{"start":"beginning"}"#).await;
+    assert_eq!(put.status, 201, "{}", put.text());
+    let subscribe = server.request("POST", "/v1/groups/g/subscriptions", json, br#"{"where":"true"}"#).await;
+    assert_eq!(subscribe.status, 201, "{}", subscribe.text());
+    let stalled = begun(&server).await;
+    let refused = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let answer = server.get("/v1/events").await;
+            if answer.status == 503 {
+                return answer;
+            }
+        }
+    });
+    let refused = refused.await.expect("the budget is never exceeded");
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert!(refused.problem(503).contains("`limit`"), "{}", refused.text());
+    for (path, body) in [("/v1/groups/g/read", "{}"), ("/v1/jobs/claim", r#"{"handlers":["h"]}"#)] {
+        assert!(server.request("POST", path, json, body.as_bytes()).await.problem(503).contains("try again"), "{path}");
+    }
+    assert_eq!(server.post(r#"{"topic":"b"}"#).await.status, 201, "what has a small answer passes");
+    drop(stalled);
+    let read = async { while server.get("/v1/events").await.status != 200 {} };
+    tokio::time::timeout(PATIENCE, read).await.expect("the budget is never given back");
+    let answer = server.request("POST", "/v1/groups/g/read", json, b"{}").await;
+    assert_eq!(answer.status, 200, "nothing was read by the refused call: {}", answer.text());
 }
 
 /// A follower that takes nothing is given up, and misses nothing when it comes back with what it saw last.

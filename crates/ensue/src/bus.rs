@@ -4,9 +4,9 @@ use crate::delivery::Deliveries;
 use crate::error::Error;
 use crate::groups::WantingCache;
 use crate::handlers::{Binding, ClaimKey, Handler, HandlerBuilder, Registry, States, Typed};
-use crate::health::{Failing, Health, Work};
+use crate::health::{Health, Work, WorkFailure};
 use crate::jobs::{JobLoops, JobOptions, JobsHere};
-use crate::newest::{self, Newest};
+use crate::newest::{self, NewestPage};
 use crate::open::{self, Opened, Options};
 use crate::rules::Gate;
 use crate::schedules::SchedulesHere;
@@ -162,7 +162,7 @@ impl Ensue {
     }
 
     /// Work on the store that has failed for seconds: the one that fails for longest.
-    pub fn failing(&self) -> Option<Failing> {
+    pub fn failing(&self) -> Option<WorkFailure> {
         self.inner.health.failing()
     }
 
@@ -188,7 +188,7 @@ impl Ensue {
         after: Seq,
         limit: usize,
         wanted: &Wanted,
-    ) -> Result<Newest, Error> {
+    ) -> Result<NewestPage, Error> {
         Ok(newest::read(self.store(), before, after, limit, wanted).await?)
     }
 

@@ -26,6 +26,7 @@ impl From<StoreError> for Error {
             error @ (StoreError::KeyConflict { .. }
             | StoreError::Conflict(_)
             | StoreError::Full(_)
+            | StoreError::Overloaded(_)
             | StoreError::Unavailable(_)
             | StoreError::InDoubt(_)
             | StoreError::Closed

@@ -3,11 +3,11 @@
 //! An evaluation first runs where it is needed, with a budget of less than 0.1 ms
 //! ([`QUICK_STEPS_MAX`](ensue_core::condition::QUICK_STEPS_MAX)). If that is not enough, it is repeated here with the whole budget. The
 //! number of threads bounds the processor time and the memory that all conditions of a process take together: a thread holds one
-//! parsed event and one evaluation at a time. Callers of a lane take turns, first come first served, one evaluation each.
+//! parsed event and one evaluation at a time. Callers of a class take turns, first come first served, one evaluation each.
 //!
 //! Handlers have a thread of their own, so that hostile readers do not delay deliveries. Requests and streams share the other
-//! threads. Each lane has as many callers in line for them as there are threads, so that thousands of streams leave every
-//! second turn to requests.
+//! threads. At most one request and one stream for each thread wait for it, so requests get every second turn, however many
+//! streams there are.
 
 use ensue_core::condition::ParsedEvent;
 use ensue_core::{Event, StoreError};
@@ -31,7 +31,7 @@ const SHARED_EVENTS_MAX: usize = 8;
 
 /// On whose behalf an evaluation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum EvaluationClass {
     /// A request: it fails if no thread is free for a while.
     Request,
     /// A stream or a group that waits as long as it takes.
@@ -67,12 +67,12 @@ fn evaluations() -> &'static Evaluations {
     })
 }
 
-/// Carries out a costly evaluation on a thread for them, when it is its turn.
+/// Runs a costly evaluation on the bounded threads.
 pub(crate) async fn run<T: Send + 'static>(
-    lane: Lane,
+    class: EvaluationClass,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
-    let permit = turn(lane).await?;
+    let permit = turn(class).await?;
     let work = move || {
         let _permit = permit;
         work()
@@ -83,12 +83,12 @@ pub(crate) async fn run<T: Send + 'static>(
     })
 }
 
-async fn turn(lane: Lane) -> Result<OwnedSemaphorePermit, StoreError> {
+async fn turn(class: EvaluationClass) -> Result<OwnedSemaphorePermit, StoreError> {
     let evaluations = evaluations();
-    let permit = match lane {
-        Lane::Delivery => evaluations.delivery.clone().acquire_owned().await,
-        Lane::Stream => in_line(&evaluations.streams, &evaluations.readers).await,
-        Lane::Request => {
+    let permit = match class {
+        EvaluationClass::Delivery => evaluations.delivery.clone().acquire_owned().await,
+        EvaluationClass::Stream => in_line(&evaluations.streams, &evaluations.readers).await,
+        EvaluationClass::Request => {
             let _waiting = Waiting::new(&evaluations.requests_waiting).ok_or_else(busy)?;
             let permit = in_line(&evaluations.requests, &evaluations.readers);
             tokio::time::timeout(REQUEST_WAIT_MAX, permit).await.map_err(|_| busy())?
@@ -105,7 +105,7 @@ async fn in_line(line: &Semaphore, threads: &Arc<Semaphore>) -> Result<OwnedSema
 }
 
 fn busy() -> StoreError {
-    StoreError::Unavailable("too many costly conditions are being evaluated; try again, or write a cheaper one".into())
+    StoreError::Overloaded("too many costly conditions are being evaluated; try again, or write a cheaper one".into())
 }
 
 /// A request that waits, as long as it does.
@@ -157,7 +157,7 @@ mod tests {
     async fn costly_evaluations_take_turns_on_few_threads() {
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         let evaluate = |_| {
-            tokio::spawn(run(Lane::Stream, || {
+            tokio::spawn(run(EvaluationClass::Stream, || {
                 let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
                 std::thread::sleep(Duration::from_millis(2));
                 RUNNING.fetch_sub(1, Ordering::SeqCst);
@@ -189,13 +189,23 @@ mod tests {
         assert!(request_took.as_millis() <= 3, "the request took {request_took:?}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn request_without_a_free_thread_is_refused_after_its_wait() {
+        let readers = evaluations().readers.clone();
+        let threads = u32::try_from(READER_THREADS_MAX.min(readers.available_permits().max(1))).unwrap();
+        let _busy = readers.acquire_many_owned(threads).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let refused = run(EvaluationClass::Request, || ()).await;
+        assert!(matches!(refused, Err(StoreError::Overloaded(_))), "{refused:?}");
+        assert_eq!(began.elapsed(), REQUEST_WAIT_MAX);
+    }
+
     #[tokio::test]
-    async fn request_without_a_free_thread_is_told_to_come_back() {
+    async fn request_behind_too_many_waiting_requests_is_refused() {
         let count = AtomicUsize::new(REQUESTS_WAITING_MAX - 1);
         let last = Waiting::new(&count);
         assert!(last.is_some() && Waiting::new(&count).is_none());
         drop(last);
         assert!(Waiting::new(&count).is_some());
-        assert!(matches!(busy(), StoreError::Unavailable(_)));
     }
 }

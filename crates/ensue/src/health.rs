@@ -1,8 +1,7 @@
 //! Health of the work on the store: which kind of it fails, and for how long (H46).
 //!
-//! `/ready` asks this beside [`Store::ready`](ensue_core::Store::ready), which shows that the store answers, but not that events can
-//! be written. A kind of work is failing once all its calls of some seconds have failed, or none has ended. One
-//! success ends that. Refusals of what a caller has sent are neither.
+//! [`Store::ready`](ensue_core::Store::ready) shows that the store answers, not that it can be written. Work is failing if
+//! no call has succeeded for [`FAILING_AFTER`]. Refusals of invalid input are ignored. `/ready` reports both.
 
 use ensue_core::StoreError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,7 +42,7 @@ impl Work {
 
 /// Work that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failing {
+pub struct WorkFailure {
     /// What fails.
     pub work: Work,
     /// For how long.
@@ -112,7 +111,7 @@ impl Health {
     }
 
     /// The work that has failed for longest, if any has failed for long enough.
-    pub fn failing(&self) -> Option<Failing> {
+    pub fn failing(&self) -> Option<WorkFailure> {
         let now = Instant::now();
         let failing = Work::ALL.into_iter().filter_map(|work| locked(&self.0[work as usize]).failing(work, now));
         failing.max_by_key(|failing| failing.lasting)
@@ -133,7 +132,7 @@ impl Record {
         }
     }
 
-    fn failing(&self, work: Work, now: Instant) -> Option<Failing> {
+    fn failing(&self, work: Work, now: Instant) -> Option<WorkFailure> {
         let waited =
             self.waiting_since.map(|since| now.duration_since(since)).filter(|waited| *waited >= FAILING_AFTER);
         let failure = self.failure.as_ref().filter(|failure| {
@@ -142,7 +141,7 @@ impl Record {
                 && (waited.is_some() || now.duration_since(failure.last) < FORGOTTEN_AFTER)
         });
         let lasting = failure.map(|failure| now.duration_since(failure.first)).or(waited)?;
-        Some(Failing { work, lasting, error: failure.map(|failure| failure.error.clone()) })
+        Some(WorkFailure { work, lasting, error: failure.map(|failure| failure.error.clone()) })
     }
 }
 
@@ -152,6 +151,7 @@ fn is_refusal(error: &StoreError) -> bool {
         StoreError::KeyConflict { .. }
         | StoreError::Conflict(_)
         | StoreError::Invalid(_)
+        | StoreError::Overloaded(_)
         | StoreError::Unsupported(_) => true,
         StoreError::Full(_)
         | StoreError::Unavailable(_)
@@ -229,7 +229,7 @@ mod tests {
         };
         let (ended, seen) = tokio::join!(hanging, look);
         assert!(ended.is_err());
-        assert_eq!(seen, Some(Failing { work: Work::Read, lasting: FAILING_AFTER, error: None }));
+        assert_eq!(seen, Some(WorkFailure { work: Work::Read, lasting: FAILING_AFTER, error: None }));
         assert_eq!(health.failing(), None);
     }
 }

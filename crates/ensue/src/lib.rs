@@ -155,10 +155,10 @@ pub use handlers::{
     BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, HandlerLimits, Mode, Outcome,
     PullHandler, Rebinding, Settles,
 };
-pub use health::{Failing, Work};
+pub use health::{Work, WorkFailure};
 pub use history::History;
 pub use jobs::{Emit, JobOptions};
-pub use newest::Newest;
+pub use newest::NewestPage;
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};
 pub use stream::{Delivered, EventStream, GapReason, Streamed};

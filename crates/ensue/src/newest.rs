@@ -17,7 +17,7 @@ const WINDOW_MAX: u64 = 1_024;
 
 /// A page of events, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Newest {
+pub struct NewestPage {
     /// The events; may be empty although older ones would follow.
     pub events: Vec<Event>,
     /// The `before` of the next page; none if no older event is in range.
@@ -35,7 +35,7 @@ pub(crate) async fn read(
     after: Seq,
     limit: usize,
     wanted: &Wanted,
-) -> Result<Newest, StoreError> {
+) -> Result<NewestPage, StoreError> {
     let bounds = store.bounds().await?;
     let end = bounds.last + 1;
     let before = before.map_or(end, |before| before.min(end));
@@ -66,7 +66,7 @@ pub(crate) async fn read(
         }
     };
     let next = Some(next).filter(|next| *next > oldest);
-    Ok(Newest { events, next, first: bounds.first, condition_errors })
+    Ok(NewestPage { events, next, first: bounds.first, condition_errors })
 }
 
 /// Reads pages of a filter backward.
@@ -101,8 +101,8 @@ impl Backward<'_> {
         Ok(Page { events, next, first })
     }
 
-    /// The window before `before`. A page of the store ends early where its events are large. Then the window is reduced to
-    /// the places behind that page, until one page has all of it.
+    /// The window before `before`. A page of the store ends early where its events are large. Then the window is reduced
+    /// to the positions after that page, until one page has all of it.
     async fn window(&mut self, before: Seq) -> Result<Page, StoreError> {
         let last = before - 1;
         let mut after = last.saturating_sub(self.window).max(self.scan_to - 1);

@@ -4,7 +4,7 @@
 //! store does, this looks at a bounded part of the log, and for a bounded time: a page may be empty although more would
 //! follow, and its `next` says where to go on.
 
-use crate::evaluation::Lane;
+use crate::evaluation::EvaluationClass;
 use crate::wanted::{ConditionError, Turn, Wanted, Where};
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
@@ -101,9 +101,9 @@ impl Sieve<'_> {
         let (subscription, mut turn) = (condition.subscription(), Turn::begin());
         for event in raw.events {
             let (seq, bytes, event) = (event.seq, event.bytes(), Arc::new(event));
-            let answer = match condition.holds_quickly(&event, &subscription) {
+            let answer = match condition.evaluate_quick(&event, &subscription) {
                 Some(answer) => answer,
-                None => condition.holds_at_last(Lane::Request, &event).await?,
+                None => condition.evaluate_full(EvaluationClass::Request, &event).await?,
             };
             match answer {
                 Ok(true) if !self.room.take(bytes) => return Ok(Sifted::Enough),

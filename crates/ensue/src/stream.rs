@@ -5,7 +5,7 @@
 //! store again. When the tail notices that the log went back, the stream goes back with it.
 
 use crate::Error;
-use crate::evaluation::Lane;
+use crate::evaluation::EvaluationClass;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
 use crate::subscription::Start;
@@ -254,7 +254,7 @@ impl Reader {
         };
         let subscription = condition.subscription();
         while let Some(event) = self.read.front() {
-            match condition.holds_quickly(event, &subscription) {
+            match condition.evaluate_quick(event, &subscription) {
                 Some(answer) => self.sifted(answer),
                 None => {
                     let event = event.clone();
@@ -271,7 +271,7 @@ impl Reader {
 
     /// Evaluates the condition for the first event among what was read.
     async fn sift_costly(&mut self, (condition, event): (Where, Arc<Event>)) -> Result<(), StoreError> {
-        let answer = condition.holds_at_last(Lane::Stream, &event).await?;
+        let answer = condition.evaluate_full(EvaluationClass::Stream, &event).await?;
         self.sifted(answer);
         Ok(())
     }

@@ -134,7 +134,7 @@ async fn release(bus: &Ensue) -> Result<Option<Duration>, StoreError> {
 async fn forget_regularly(bus: Ensue) {
     let mut rejected = 0;
     loop {
-        match forget_and_look(&bus, &mut rejected).await {
+        match run_retention_and_report(&bus, &mut rejected).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "old events cannot be trimmed; trying again later"),
@@ -143,8 +143,8 @@ async fn forget_regularly(bus: Ensue) {
     }
 }
 
-/// Logs how many rows of the outbox are rejected when their number has changed.
-async fn forget_and_look(bus: &Ensue, rejected: &mut u64) -> Result<(), StoreError> {
+/// Runs retention, and logs the number of rejected outbox rows if it has grown.
+async fn run_retention_and_report(bus: &Ensue, rejected: &mut u64) -> Result<(), StoreError> {
     forget(bus).await?;
     let found = bus.store().outbox_rejected().await?;
     if found > *rejected {

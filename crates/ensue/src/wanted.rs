@@ -1,7 +1,7 @@
 //! Which events does a reader want?
 
 use crate::error::Error;
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::labels::GROUPS;
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::positions::subscription::PARAMS_BYTES_MAX;
@@ -27,7 +27,7 @@ impl Wanted {
         match &self.condition {
             _ if !self.filter.matches(event) => Ok(false),
             None => Ok(true),
-            Some(condition) => Ok(condition.holds(Lane::Stream, event).await?.unwrap_or(false)),
+            Some(condition) => Ok(condition.holds(EvaluationClass::Stream, event).await?.unwrap_or(false)),
         }
     }
 
@@ -70,12 +70,12 @@ impl Where {
     }
 
     /// The same as [`Where::parse`], for a task that others wait for: a long condition is checked on another thread.
-    pub async fn parse_aside(condition: &str, params: Json) -> Result<Self, Error> {
+    pub async fn parse_off_thread(condition: &str, params: Json) -> Result<Self, Error> {
         if condition.len() + params.as_str().len() <= CHECKED_BYTES_QUICK {
             return Ok(Self::parse(condition, params)?);
         }
         let condition = condition.to_owned();
-        Ok(evaluation::run(Lane::Request, move || Self::parse(&condition, params)).await??)
+        Ok(evaluation::run(EvaluationClass::Request, move || Self::parse(&condition, params)).await??)
     }
 
     /// The condition as it was written.
@@ -94,7 +94,7 @@ impl Where {
     }
 
     /// Does the condition hold for the event? None if that takes longer than others should wait.
-    pub(crate) fn holds_quickly(
+    pub(crate) fn evaluate_quick(
         &self,
         event: &Event,
         subscription: &SubscriptionView<'_>,
@@ -105,9 +105,9 @@ impl Where {
     }
 
     /// Does the condition hold for the event, however long that takes?
-    pub(crate) async fn holds_at_last(
+    pub(crate) async fn evaluate_full(
         &self,
-        lane: Lane,
+        class: EvaluationClass,
         event: &Arc<Event>,
     ) -> Result<Result<bool, Failure>, StoreError> {
         let (condition, event) = (self.clone(), event.clone());
@@ -115,14 +115,18 @@ impl Where {
             let parsed = evaluation::parsed(&event);
             condition.condition.matches(&EventView::shared(&event, &parsed), &condition.subscription())
         };
-        evaluation::run(lane, evaluate).await
+        evaluation::run(class, evaluate).await
     }
 
     /// Does the condition hold for the event?
-    pub(crate) async fn holds(&self, lane: Lane, event: &Arc<Event>) -> Result<Result<bool, Failure>, StoreError> {
-        match self.holds_quickly(event, &self.subscription()) {
+    pub(crate) async fn holds(
+        &self,
+        class: EvaluationClass,
+        event: &Arc<Event>,
+    ) -> Result<Result<bool, Failure>, StoreError> {
+        match self.evaluate_quick(event, &self.subscription()) {
             Some(answer) => Ok(answer),
-            None => self.holds_at_last(lane, event).await,
+            None => self.evaluate_full(class, event).await,
         }
     }
 }

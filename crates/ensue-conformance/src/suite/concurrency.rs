@@ -60,6 +60,7 @@ fn outcome_of(error: &StoreError) -> Outcome {
         | StoreError::Conflict(_)
         | StoreError::Invalid(_)
         | StoreError::Full(_)
+        | StoreError::Overloaded(_)
         | StoreError::Unavailable(_)
         | StoreError::Closed
         | StoreError::Locked(_)

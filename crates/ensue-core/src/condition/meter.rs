@@ -1,7 +1,7 @@
 //! Budget of one evaluation.
 //!
-//! Every operation is paid for by the bytes, digits and nodes that it looks at, before it is carried out. A step stands for about
-//! one nanosecond, so the whole budget is a few milliseconds, whatever the condition and the event are. Memory is paid for with the
+//! Every operation is charged by the bytes, digits and nodes that it looks at, before it is carried out. A step stands for about
+//! one nanosecond, so the whole budget is a few milliseconds, whatever the condition and the event are. Memory is charged with the
 //! same steps: an evaluation builds at most [`BUILT_BYTES_MAX`] bytes.
 
 use super::failure::Failure;
@@ -52,13 +52,13 @@ impl Meter {
         self.left.get()
     }
 
-    /// Pays for an evaluation that had a part of this budget.
-    pub(super) fn pay(&self, other: &Meter) {
+    /// Charges all that an evaluation spent that had a part of this budget.
+    pub(super) fn charge_all_of(&self, other: &Meter) {
         self.left.set(self.left.get().saturating_sub(other.spent()));
         self.is_exhausted.set(self.is_exhausted.get() || other.is_exhausted());
     }
 
-    /// Steps that were paid for.
+    /// Steps that were charged.
     #[inline]
     pub(super) fn spent(&self) -> u32 {
         self.limit - self.left.get()

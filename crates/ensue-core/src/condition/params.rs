@@ -73,7 +73,7 @@ fn look_into<'e>(part: &'e Expr, row: Row<'_, '_, '_>, meter: &Meter) -> Result<
 fn evaluate(part: &Expr, row: Row<'_, '_, '_>, meter: &Meter) -> Result<Option<bool>, Failure> {
     let evaluator = Evaluator::within(row, meter.left());
     let truth = evaluator.truth(part);
-    meter.pay(&evaluator.meter);
+    meter.charge_all_of(&evaluator.meter);
     truth
 }
 

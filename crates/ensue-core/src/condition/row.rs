@@ -26,7 +26,7 @@ const PARSE_STEPS_PER_BYTE: usize = 3;
 /// The nodes of a JSON text whose size and form were checked when it came in.
 fn parsed(text: &str) -> Parsed {
     // A `Json` is checked when it is made, so it can always be parsed. NULL matches nothing.
-    json::parse_free(text).unwrap_or_else(Parsed::null)
+    json::parse_uncharged(text).unwrap_or_else(Parsed::null)
 }
 
 /// The parsed payload and metadata of an event, as far as conditions have asked for them.
@@ -54,14 +54,14 @@ pub struct EventView<'a> {
     event: &'a Event,
     nodes: Nodes<'a>,
     is_quick: bool,
-    /// Steps that evaluations on this event have paid for.
+    /// Steps that evaluations on this event were charged.
     spent: Cell<u64>,
     is_exhausted: Cell<bool>,
 }
 
 impl<'a> EventView<'a> {
-    /// A view of an event. The first evaluations have the whole budget each; once they have cost 16 budgets together, the later ones
-    /// have a smaller one.
+    /// A view of an event. Each evaluation gets the whole budget until all together have spent 16 budgets, then a smaller
+    /// one.
     pub fn new(event: &'a Event) -> Self {
         let nodes = Nodes::Own(ParsedEvent::default());
         Self { event, nodes, is_quick: false, spent: Cell::new(0), is_exhausted: Cell::new(false) }
@@ -83,7 +83,7 @@ impl<'a> EventView<'a> {
         self.event
     }
 
-    /// Has a quick view refused an evaluation that a whole budget might have sufficed for?
+    /// Whether an evaluation exceeded the quick budget.
     pub fn is_exhausted(&self) -> bool {
         self.is_quick && self.is_exhausted.get()
     }
@@ -106,7 +106,7 @@ impl<'a> EventView<'a> {
 
     /// Counts what an evaluation has cost.
     #[inline]
-    pub(super) fn pay(&self, meter: &Meter) {
+    pub(super) fn charge(&self, meter: &Meter) {
         self.spent.set(self.spent.get() + u64::from(meter.spent()));
         if meter.is_exhausted() {
             self.is_exhausted.set(true);

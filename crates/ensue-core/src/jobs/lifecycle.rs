@@ -256,8 +256,8 @@ impl Settlement {
         }
     }
 
-    /// The settlement of a job in this state, of which an engine keeps this word. Engines need not keep a word for
-    /// success, which the state tells, nor clear the word of an earlier attempt when the job is claimed again.
+    /// The settlement of a job, from its state and the word that its engine keeps. A success needs no word. A running job
+    /// has no settlement, whatever word an earlier attempt left.
     pub fn stored(state: JobState, word: Option<&str>) -> Option<Self> {
         match state {
             JobState::Succeeded => Some(Self::Complete),
@@ -283,8 +283,8 @@ pub enum ClaimUse {
     Lost,
 }
 
-/// Decides about a settlement under the claim with this fence, for a job in this state whose last claim has
-/// `job_fence` and was settled so.
+/// Decides whether a settlement under a claim with this fence is applied, repeated or refused. The job has this state; its
+/// last claim has `job_fence` and the settlement `settled`.
 pub fn use_claim(
     state: JobState,
     job_fence: Fence,

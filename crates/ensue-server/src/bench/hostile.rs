@@ -129,7 +129,7 @@ fn large_events() -> [String; 3] {
 }
 
 /// Latencies of the probes in microseconds, and the most memory.
-struct Probed {
+struct ProbeResults {
     health: Histogram<u64>,
     publish: Histogram<u64>,
     delivery: Histogram<u64>,
@@ -276,7 +276,7 @@ fn evaluation_payloads() -> Vec<String> {
     ]
 }
 
-async fn measure(case: Case, seconds: Duration, args: &HostileArgs) -> anyhow::Result<Probed> {
+async fn measure(case: Case, seconds: Duration, args: &HostileArgs) -> anyhow::Result<ProbeResults> {
     let place = args.dir.new_folder()?;
     let this = std::env::current_exe().context("cannot tell which program this is")?;
     let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "sqlite:ensue.db"];
@@ -314,7 +314,7 @@ async fn measure(case: Case, seconds: Duration, args: &HostileArgs) -> anyhow::R
         task.abort();
     }
     served.end().await?;
-    Ok(Probed { health, publish, delivery, memory_max, hostile: hostile.load(Ordering::Relaxed) })
+    Ok(ProbeResults { health, publish, delivery, memory_max, hostile: hostile.load(Ordering::Relaxed) })
 }
 
 /// One hostile client.

@@ -185,7 +185,7 @@ impl<'t> Answer<'t> {
 
     fn tell_what_is_missing(&self) {
         if let Some((from, to)) = self.lost.as_ref().and_then(|lost| lost["from"].as_u64().zip(lost["to"].as_u64())) {
-            output::note(format_args!("retention has forgotten seq {from} to {to}; going on behind it"));
+            output::note(format_args!("retention has deleted seq {from} to {to}; continuing after {to}"));
         }
         for error in &self.errors {
             let [subscription, seq, detail] = ["subscription", "seq", "detail"].map(|field| shown(&error[field]));

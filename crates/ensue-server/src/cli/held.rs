@@ -125,7 +125,7 @@ pub async fn ask_event(args: EventAskArgs, ask: Ask) -> anyhow::Result<Outcome> 
         (Target::Store(_), event) => match target.event(event).await? {
             Found::Logged(event) => event.seq,
             Found::Pending(_) => {
-                let reason = "the event is delayed: nothing can stand still at it yet";
+                let reason = "the event is delayed: no handler can be blocked at it yet";
                 bail!(ensue::StoreError::Conflict(reason.into()))
             }
         },

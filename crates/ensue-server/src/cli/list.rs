@@ -9,7 +9,7 @@ use crate::http::condition_failed;
 use crate::http::shapes::PageShape;
 use clap::Args;
 use ensue::store::PAGE_BYTES_MAX;
-use ensue::{ConditionErrors, Event, Newest, ObjectKey, Pending, Selection, Seq, Wanted};
+use ensue::{ConditionErrors, Event, NewestPage, ObjectKey, Pending, Selection, Seq, Wanted};
 
 /// `ensue event list`
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ async fn read_newest(
     after: Seq,
     limit: usize,
     wanted: &Wanted,
-) -> anyhow::Result<Newest> {
+) -> anyhow::Result<NewestPage> {
     let mut newest = target.read_newest(before, after, limit, wanted).await?;
     while newest.next.is_some() && newest.events.len() < limit && bytes(&newest.events) < PAGE_BYTES_MAX {
         let more = target.read_newest(newest.next, after, limit - newest.events.len(), wanted).await?;
@@ -117,7 +117,7 @@ fn bytes(events: &[Event]) -> usize {
     events.iter().map(|event| event.payload.as_str().len()).sum()
 }
 
-fn show_newest(newest: &Newest, how: OutputArgs) -> anyhow::Result<()> {
+fn show_newest(newest: &NewestPage, how: OutputArgs) -> anyhow::Result<()> {
     if how.json {
         return output::json(&PageShape::from(newest));
     }

@@ -7,7 +7,7 @@ use crate::config::redact::redact;
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Event, EventId, Found, Newest, ObjectKey, Pending, Selection, Seq, Wanted};
+use ensue::{Appended, Event, EventId, Found, NewestPage, ObjectKey, Pending, Selection, Seq, Wanted};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
@@ -218,7 +218,7 @@ impl Remote {
         after: Seq,
         limit: usize,
         wanted: &Wanted,
-    ) -> anyhow::Result<Newest> {
+    ) -> anyhow::Result<NewestPage> {
         let mut query = vec![("order", "desc".into()), ("after", after.to_string()), ("limit", limit.to_string())];
         query.extend(before.map(|before| ("before", before.to_string())));
         query.extend(wanted_query(wanted));

@@ -116,7 +116,7 @@ fn gap(from: Seq, to: Seq, reason: GapReason) -> String {
     let places = if from == to { format!("seq {from}") } else { format!("seq {from} to {to}") };
     let before = from - 1;
     match reason {
-        GapReason::Forgotten => format!("gap: retention has forgotten {places}; going on behind it"),
+        GapReason::Forgotten => format!("gap: retention has deleted {places}; continuing after it"),
         GapReason::BeyondEnd => format!(
             "gap: the log ends at seq {before}, and seq {to} is not in it: check --after, and whether this is the log that \
              you mean; going on with what comes now"
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_gap_says_what_happened() {
-        assert!(gap(3, 3, GapReason::Forgotten).contains("retention has forgotten seq 3;"));
+        assert!(gap(3, 3, GapReason::Forgotten).contains("retention has deleted seq 3;"));
         let beyond = gap(3, 9, GapReason::BeyondEnd);
         assert!(beyond.contains("ends at seq 2") && beyond.contains("seq 9 is not in it"), "{beyond}");
         assert!(gap(3, 9, GapReason::WentBack).contains("lost seq 3 to 9"));

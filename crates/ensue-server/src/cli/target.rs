@@ -8,8 +8,8 @@ use crate::http::beyond_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ensue::{
-    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, Invalid, NewEvent, Newest, ObjectKey, Options,
-    Pending, Place, Selection, Seq, StoreError, Wanted,
+    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, Invalid, NewEvent, NewestPage, ObjectKey,
+    Options, Pending, Place, Selection, Seq, StoreError, Wanted,
 };
 use std::path::{Path, PathBuf};
 
@@ -192,7 +192,7 @@ impl Target {
         after: Seq,
         limit: usize,
         wanted: &Wanted,
-    ) -> anyhow::Result<Newest> {
+    ) -> anyhow::Result<NewestPage> {
         match self {
             Target::Server(remote) => remote.read_newest(before, after, limit, wanted).await,
             Target::Store(bus) => Ok(bus.read_newest(before, after, limit, wanted).await?),

@@ -18,7 +18,6 @@ const TESTS: &str = "ENSUE_TEST_";
 /// Removes the variables that hold secrets, and overwrites their values where the system shows the environment that a
 /// process was started with (`/proc/PID/environ`): programs that this process starts run as the same user, and could read
 /// them there. To be called after the command line is parsed, and before there is another thread.
-#[cfg(unix)]
 #[expect(unsafe_code, reason = "the initial environment has no other access")]
 pub fn hide() {
     use std::ffi::{CStr, c_char};
@@ -48,9 +47,6 @@ pub fn hide() {
         }
     }
 }
-
-#[cfg(not(unix))]
-pub fn hide() {}
 
 /// One warning for each variable of the environment that has our name and that no command reads.
 pub fn warnings(command: &Command, environment: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use ensue::{
-    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, Newest, ObjectKey, Page,
+    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, NewestPage, ObjectKey, Page,
     Pending, Selection, Seq, Streamed, Timestamp, Topic,
 };
 use serde::Deserialize;
@@ -148,19 +148,19 @@ pub fn gap(text: &str) -> anyhow::Result<Streamed> {
 
 /// A page of the log.
 pub fn selection(text: &str) -> anyhow::Result<Selection> {
-    let Newest { events, next, first, condition_errors } = newest(text)?;
+    let NewestPage { events, next, first, condition_errors } = newest(text)?;
     let next = next.context("the server's answer does not say where the next page begins")?;
     Ok(Selection { page: Page { events, next, first }, condition_errors })
 }
 
 /// A page of the log, newest first.
-pub fn newest(text: &str) -> anyhow::Result<Newest> {
+pub fn newest(text: &str) -> anyhow::Result<NewestPage> {
     let WirePage { events, next, first, condition_errors } = parse(text)?;
     let events = events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?;
     let condition_errors = condition_errors.map(|WireErrors { count, first: WireError { seq, detail } }| {
         ConditionErrors { count, first: ConditionError { seq, detail } }
     });
-    Ok(Newest { events, next, first, condition_errors })
+    Ok(NewestPage { events, next, first, condition_errors })
 }
 
 /// A list of events.

@@ -1,6 +1,6 @@
 //! Hides credentials in texts that are shown.
 //!
-//! An error may quote a value that its user wrote into the wrong place. Where it is not certain which part of a text is
+//! An error may quote a misplaced credential. Where it is not certain which part of a text is
 //! a password, more is hidden.
 
 /// Names of parameters whose values are hidden.
@@ -12,8 +12,8 @@ pub fn redact(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Everything from the first `://` to the last `@` of a line: a password may hold any character. `USER` stands for one in
-/// messages of our own.
+/// Everything from the first `://` to the last `@` of a line: a password may hold any character. `USER` is
+/// the placeholder of our own messages.
 fn without_user_info(line: &str) -> String {
     match (line.find("://"), line.rfind('@')) {
         (Some(start), Some(end)) if start + 3 <= end && &line[start + 3..end] != "USER" => {

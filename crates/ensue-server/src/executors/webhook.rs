@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How much of a refusal is told.
 const BODY_TOLD_MAX: usize = 500;
-/// How much of the target of a redirect is told.
+/// Bytes of `Location` that an error keeps.
 const LOCATION_TOLD_MAX: usize = 200;
 /// The longest that a receiver may ask us to wait.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);

@@ -18,7 +18,7 @@
 use super::shapes::json_as;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use ensue::{ConditionErrors, Event, Json, Newest, Pending, Selection, Seq};
+use ensue::{ConditionErrors, Event, Json, NewestPage, Pending, Selection, Seq};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -113,7 +113,7 @@ pub(super) fn page(Selection { page, condition_errors }: &Selection) -> Response
 }
 
 /// The same for a page that is read newest first.
-pub(super) fn newest(Newest { events, next, first, condition_errors }: &Newest) -> Response {
+pub(super) fn newest(NewestPage { events, next, first, condition_errors }: &NewestPage) -> Response {
     page_of(events, *next, *first, condition_errors.as_ref())
 }
 

@@ -4,6 +4,7 @@
 //! kept-alive ones, and those with half a head. Requests under way are never cut off: where they fill the limit, the
 //! newcomer waits until one ends. `patience.rs` has the other reasons to close a connection.
 
+use super::byte_budget::ByteBudget;
 use super::measure::Counted;
 use super::patience::{Overdue, Patience, Serving, Watch, Watched};
 use super::polite::{self, PoliteIo};
@@ -48,17 +49,19 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// What clients together and each of them may take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// The most connections that are open at once.
     pub connections_max: usize,
     /// How long each may take for what.
     pub patience: Patience,
+    /// The bytes that the heads of all requests hold together, until they are answered.
+    pub heads_budget: ByteBudget,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { connections_max: CONNECTIONS_MAX, patience: Patience::default() }
+        Self { connections_max: CONNECTIONS_MAX, patience: Patience::default(), heads_budget: ByteBudget::default() }
     }
 }
 
@@ -80,8 +83,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimi
                     () = stopped(&mut stop) => break,
                     () = connections.make_room() => {}
                 }
-                let watch = Watch::new();
-                let held = hold(io, router.clone(), limits.patience, watch.clone(), stop.clone());
+                let watch = Watch::new(&limits.heads_budget);
+                let held = hold(io, router.clone(), limits.clone(), watch.clone(), stop.clone());
                 connections.spawn(watch, held);
             }
             Err(error) if is_of_one_client(&error) => {}
@@ -154,8 +157,14 @@ impl Connections {
         self.warned_at = Some(now);
         let count = self.tasks.len();
         match displaced {
-            0 => tracing::warn!("connection limit of {count} reached by requests under way: new connections wait"),
-            _ => tracing::warn!("connection limit of {count} reached: idle connections are closed for new ones"),
+            0 => tracing::warn!(
+                connections = count,
+                "connection limit reached by requests under way; new connections wait"
+            ),
+            _ => tracing::warn!(
+                connections = count,
+                "connection limit reached; idle connections are closed for new ones"
+            ),
         }
     }
 }
@@ -167,7 +176,14 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 /// One connection, from its first byte to its end.
-async fn hold(io: TcpStream, router: Router, patience: Patience, watch: Arc<Watch>, mut stop: watch::Receiver<bool>) {
+async fn hold(
+    io: TcpStream,
+    router: Router,
+    limits: ConnectionLimits,
+    watch: Arc<Watch>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let patience = limits.patience;
     // An answer is one small write: waiting for more to send with it would only delay it.
     if let Err(error) = io.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was not set");
@@ -203,7 +219,7 @@ async fn hold(io: TcpStream, router: Router, patience: Patience, watch: Arc<Watc
             // Whether it took the answer or not: it is given up.
             let _ = tokio::time::timeout(FAREWELL_MAX, farewell).await;
         }
-        Overdue::Silent | Overdue::Stalled | Overdue::Displaced => {
+        Overdue::Silent | Overdue::Stalled | Overdue::Displaced | Overdue::HeadRefused => {
             tracing::trace!(?reason, "a connection was given up")
         }
     }

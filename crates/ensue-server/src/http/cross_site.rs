@@ -1,7 +1,7 @@
 //! Refuses requests that a web page of another origin makes a browser send.
 //!
-//! A browser on this machine reaches a server on loopback, whatever page it shows. Three rules keep pages out; clients
-//! other than browsers meet only the last one:
+//! A browser on this machine reaches a server on loopback, whatever page it shows. Three rules keep pages out.
+//! Rules 1 and 3 apply to every client:
 //!
 //! 1. `Host` is one of the server's own names ([`Hosts`]). A page whose DNS name was rebound to this machine sends its
 //!    own name. `ensue serve` applies this rule when it has no tokens; a mounted router does not know its names.
@@ -113,8 +113,8 @@ fn check_host(hosts: &Hosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Probl
     if *hosts == Hosts::any() || addressed(uri, headers).is_some_and(|host| hosts.allows(host)) {
         return Ok(());
     }
-    let reason = "is no name of this server, which has no tokens: address it as localhost, 127.0.0.1 or by its listen \
-        address, or start it with a token (ENSUE_TOKEN or --token-file)";
+    let reason = "is not a name of this server; use localhost, 127.0.0.1 or its listen address, or start it with a token \
+ (ENSUE_TOKEN or --token-file)";
     Err(Problem::field(Kind::Misdirected, "host", reason))
 }
 

@@ -1,6 +1,7 @@
 //! How does a group read the log, and say how far it is?
 
 use super::App;
+use super::answers::check_room;
 use super::fields_body::FieldsBody;
 use super::groups::{Segment, group_name};
 use super::groups_shapes::{CommittedShape, PulledShape};
@@ -96,6 +97,7 @@ pub(super) async fn read(
         under: fields.text("lease")?,
         reader: "over HTTP".into(),
     };
+    check_room(&app.options.answers_budget)?;
     let mut stop = app.options.stop.clone();
     let groups = app.bus.groups();
     let pulled = tokio::select! {

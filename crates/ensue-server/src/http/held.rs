@@ -288,7 +288,7 @@ async fn ask_event(
     let seq = place(&app.bus, path).await?;
     let handler = which(app, request).await?;
     let Some(seq) = seq else {
-        return Err(Problem::new(Kind::Conflict, "the event is delayed: nothing can stand still at it yet"));
+        return Err(Problem::new(Kind::Conflict, "the event is delayed: no handler can be blocked at it yet"));
     };
     answer(app, &Stuck::Event(seq), handler, ask).await
 }

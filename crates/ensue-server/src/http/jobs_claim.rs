@@ -1,6 +1,7 @@
 //! How does a worker in any language get jobs, and say what became of them?
 
 use super::App;
+use super::answers::check_room;
 use super::fields_body::{BodyFields, FieldsBody};
 use super::groups::Segment;
 use super::jobs::{job_id, no_job};
@@ -16,7 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::GroupName;
-use ensue::jobs::{ClaimToken, ClaimedJob, JobId, JobOutcome, Progress, SeenJob};
+use ensue::jobs::{ClaimRef, ClaimedJob, JobId, JobOutcome, Progress, SeenJob};
 use ensue::text::check_text;
 use serde::Serialize;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ const ERROR_BYTES_MAX: usize = 16 << 10;
 /// object. They are the worker's until the lease has passed: renew the claim while the work takes longer, and settle it
 /// with `complete`, `fail` or `snooze`. The claim is a secret of its worker. A worker that is not heard of loses its jobs to
 /// the next one, and whatever it sends afterwards is refused with 409. What is claimed for a client that has hung up is given
-/// back. A claim that waits while the server stops is answered with 503, which an empty list of jobs never means.
+/// back. A claim that waits while the server stops is answered with 503, not with an empty list.
 #[utoipa::path(
     post,
     path = "/v1/jobs/claim",
@@ -72,6 +73,7 @@ pub(super) async fn claim(State(app): State<Arc<App>>, _: NoQuery, request: Requ
     let lease = fields.millis("lease_ms")?.unwrap_or(LEASE);
     let worker = fields.text("worker")?.unwrap_or_else(|| NAMELESS.into());
     check_worker(&worker)?;
+    check_room(&app.options.answers_budget)?;
     let mut stop = app.options.stop.clone();
     let claimed = tokio::select! {
         biased;
@@ -85,7 +87,7 @@ pub(super) async fn claim(State(app): State<Arc<App>>, _: NoQuery, request: Requ
         let state = job.state;
         (SeenJob { job, state, held_by: None, progress: None }, claim)
     };
-    let seen: Vec<(SeenJob, ClaimToken)> = claimed.into_iter().map(seen).collect();
+    let seen: Vec<(SeenJob, ClaimRef)> = claimed.into_iter().map(seen).collect();
     let jobs = seen.iter().map(|(job, claim)| ClaimedShape::of(job, claim)).collect();
     Ok(shapes::json(StatusCode::OK, &ClaimedJobsShape { jobs }))
 }
@@ -134,11 +136,11 @@ async fn under(app: &App, path: Segment, request: Request, known: &'static [&'st
 }
 
 /// The claim that the body carries, of the job that the path names.
-pub(super) fn claim_of(id: JobId, fields: &BodyFields<'_>) -> Result<ClaimToken, Problem> {
+pub(super) fn claim_of(id: JobId, fields: &BodyFields<'_>) -> Result<ClaimRef, Problem> {
     let Some(text) = fields.text("claim")? else {
         return Err(Problem::invalid("claim", "is missing; send the one that came with the claimed job"));
     };
-    let claim = ClaimToken::parse(&text)?;
+    let claim = ClaimRef::parse(&text)?;
     match claim.job() == id {
         true => Ok(claim),
         false => Err(Problem::invalid("claim", "is of another job; send the one that came with this job")),
@@ -156,7 +158,7 @@ pub(super) async fn refused(app: &App, id: JobId, error: ensue::Error) -> Proble
     }
 }
 
-async fn settle(app: &App, id: JobId, claim: ClaimToken, outcome: JobOutcome) -> Result<Response, Problem> {
+async fn settle(app: &App, id: JobId, claim: ClaimRef, outcome: JobOutcome) -> Result<Response, Problem> {
     let job = match app.bus.settle_claim(&claim, outcome).await {
         Ok(job) => job,
         Err(error) => return Err(refused(app, id, error).await),

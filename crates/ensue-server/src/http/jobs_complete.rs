@@ -12,7 +12,7 @@ use super::shapes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::jobs::{ClaimToken, JobId, JobState};
+use ensue::jobs::{ClaimRef, JobId, JobState};
 use ensue::{Json, NewEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -63,7 +63,7 @@ impl CompletedShape {
 
 /// Completes many jobs
 ///
-/// In one commit, with one outcome for each job: what is refused of one job leaves the others as they are. A completion
+/// In one commit, with one outcome for each job: a refused job does not affect the others. A completion
 /// may be repeated under its claim, also after the answer was lost: it answers 200 again, and publishes nothing again. A
 /// body that cannot be read, or names a job twice, is refused whole.
 #[utoipa::path(
@@ -97,7 +97,7 @@ pub(super) async fn complete_many(
     Ok(shapes::json(StatusCode::OK, &CompletedJobsShape { jobs }))
 }
 
-type Completion = (ClaimToken, Option<Json>, Vec<NewEvent>);
+type Completion = (ClaimRef, Option<Json>, Vec<NewEvent>);
 
 fn completions(fields: &BodyFields<'_>) -> Result<Vec<Completion>, Problem> {
     let elements = fields.objects("jobs", &["id", "claim", "result", "events"], COUNT_MAX)?;

@@ -1,7 +1,7 @@
 //! What do answers about jobs look like?
 
 use super::tasks_shapes::ProgressShape;
-use ensue::jobs::{Bulk, Cause, ClaimToken, Enqueued, JobError, JobId, JobLine, SeenJob, SeenPage};
+use ensue::jobs::{Bulk, Cause, ClaimRef, Enqueued, JobError, JobId, JobLine, SeenJob, SeenPage};
 use ensue::{EventId, Json, Seq, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -209,7 +209,7 @@ pub(crate) struct ClaimedShape<'a> {
 }
 
 impl<'a> ClaimedShape<'a> {
-    pub fn of(job: &'a SeenJob, claim: &ClaimToken) -> Self {
+    pub fn of(job: &'a SeenJob, claim: &ClaimRef) -> Self {
         Self { job: JobShape::from(job), claim: claim.to_string() }
     }
 }

@@ -23,15 +23,16 @@
 //! | Is the server well, and what does it offer? | `system.rs` |
 //! | Who may come in? | `tokens.rs`, and no page of another origin `cross_site.rs` |
 //! | How many clients are served at once, and how long does the server wait for each? | `connections.rs`, `patience.rs` |
-//! | How many bytes of bodies are held at once? | `body_budget.rs` |
+//! | Byte budgets of all connections | `byte_budget.rs`, for answers `answers.rs` |
 //! | How does the server say no? | `problem.rs`, and to what is not even HTTP `polite.rs` |
 //! | What does the query ask for? | `query.rs`, `text.rs` |
 //! | What do answers look like? | `shapes.rs`, `responses.rs` |
 //! | Parts of the OpenAPI description that hold for many operations | `openapi.rs` |
 //! | What does the server do, in figures? | `measure.rs` |
 
+mod answers;
 mod body;
-mod body_budget;
+mod byte_budget;
 mod cloudevents;
 pub(crate) mod cloudevents_out;
 mod conflict;
@@ -81,7 +82,7 @@ pub(crate) use events::beyond_end;
 pub(crate) use jobs::could_be;
 pub(crate) use stream::{CONDITION_FAILED, condition_failed};
 
-pub use body_budget::{BODIES_BYTES_MAX, BodyBudget};
+pub use byte_budget::{BUDGET_BYTES_MAX, ByteBudget};
 pub use connections::{CONNECTIONS_MAX, ConnectionLimits, serve};
 pub use cross_site::Hosts;
 pub use measure::recorder;
@@ -128,8 +129,10 @@ pub struct HttpOptions {
     pub hosts: Hosts,
     /// The largest body.
     pub body_bytes_max: usize,
-    /// The bytes that the bodies of all requests hold together; [`BODIES_BYTES_MAX`] by default.
-    pub body_budget: BodyBudget,
+    /// The bytes that the bodies of all requests hold together.
+    pub body_budget: ByteBudget,
+    /// The bytes of all answers that clients have not taken yet.
+    pub answers_budget: ByteBudget,
     /// How long a body may stay away without a byte of it.
     pub body_silence_max: Duration,
     /// How long a body may take in all.
@@ -147,7 +150,8 @@ impl Default for HttpOptions {
             tokens: Tokens::default(),
             hosts: Hosts::any(),
             body_bytes_max: BODY_BYTES_MAX,
-            body_budget: BodyBudget::default(),
+            body_budget: ByteBudget::default(),
+            answers_budget: ByteBudget::default(),
             body_silence_max: BODY_SILENCE_MAX,
             body_time_max: BODY_TIME_MAX,
             heartbeat: HEARTBEAT,
@@ -165,8 +169,8 @@ struct App {
 }
 
 /// The HTTP API of a bus, to be mounted in an axum application. It asks for no token: put it behind what guards the
-/// application, or use [`router_with`]. Pages of other origins are refused; that the application is addressed by a name
-/// of its own (DNS rebinding) is the application's to check, or [`HttpOptions::hosts`].
+/// application, or use [`router_with`]. Pages of other origins are refused. Against DNS rebinding, check `Host` in the
+/// application, or set [`HttpOptions::hosts`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -203,6 +207,7 @@ pub fn router_with(bus: Ensue, options: HttpOptions) -> Router {
         router
             .layer(same_site.clone())
             .layer(CatchPanicLayer::custom(problem::of_panic))
+            .layer(from_fn_with_state(app.options.answers_budget.clone(), answers::bound))
             .layer(from_fn(measure::measure))
             .with_state(app.clone())
     };
@@ -283,6 +288,8 @@ fn describe(description: &mut utoipa::openapi::OpenApi) {
                 application/problem+json: 400 where the request cannot be read, 422 where it says something impossible. \
                 Before a request has reached its route, any path may answer 400 (not HTTP/1.1), 405 (another method), \
                 408 (the head did not come in time), 414 (the path is too long) or 431 (the headers are too large). \
+                503 with `Retry-After` refuses a read while clients that do not take their answers fill the memory for \
+                answers. \
                 403 refuses a page of another origin (`Origin`, `Sec-Fetch-Site`), and 421 a `Host` that is no name of a \
                 server without tokens. Every POST, PUT and DELETE needs `Content-Type: application/json` (or another type \
                 that its body may have), also without a body, or `Authorization: Bearer`, or the header \

@@ -8,6 +8,7 @@
 //! question is whether the client takes some: its other times begin when nothing is left to send. So a slow client gets
 //! its answer whole, and no refusal is written into the middle of it.
 
+use super::byte_budget::{ByteBudget, Reservation};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +58,8 @@ pub(super) enum Overdue {
     Stalled,
     /// It has no request under way, and others need its place.
     Displaced,
+    /// The heads of other requests leave no room for its head.
+    HeadRefused,
 }
 
 /// What a client is doing.
@@ -89,20 +92,37 @@ struct State {
     doing: Doing,
     /// Since when there is something to write that it does not take; none if nothing is left to send.
     stalled: Option<Instant>,
+    head: Head,
+}
+
+/// The head of the current request.
+#[derive(Debug)]
+struct Head {
+    bytes: usize,
+    reservation: Reservation,
+    is_refused: bool,
+}
+
+impl Head {
+    fn new(budget: &ByteBudget) -> Self {
+        Self { bytes: 0, reservation: budget.start(), is_refused: false }
+    }
 }
 
 /// What one connection is doing, and since when.
 #[derive(Debug)]
 pub(super) struct Watch {
     state: Mutex<State>,
-    /// Others need its place.
+    /// Others need its place, or its head has no room.
     displace: Notify,
+    heads_budget: ByteBudget,
 }
 
 impl Watch {
-    pub fn new() -> Arc<Self> {
-        let state = State { doing: Doing::Fresh(Instant::now()), stalled: None };
-        Arc::new(Self { state: Mutex::new(state), displace: Notify::new() })
+    pub fn new(heads_budget: &ByteBudget) -> Arc<Self> {
+        let head = Head::new(heads_budget);
+        let state = State { doing: Doing::Fresh(Instant::now()), stalled: None, head };
+        Arc::new(Self { state: Mutex::new(state), displace: Notify::new(), heads_budget: heads_budget.clone() })
     }
 
     /// Since when the client has no request under way: nothing to be answered, and nothing left to take.
@@ -132,6 +152,9 @@ impl Watch {
             tokio::select! {
                 () = tokio::time::sleep(patience.interval()) => {}
                 () = self.displace.notified() => {
+                    if self.state().head.is_refused {
+                        return Overdue::HeadRefused;
+                    }
                     if self.idle_since().is_some() {
                         return Overdue::Displaced;
                     }
@@ -157,12 +180,19 @@ impl Watch {
         }
     }
 
-    /// Bytes have come.
-    fn came(&self) {
+    /// Bytes have come. The first bytes of a body may come with its head, and count as part of it.
+    fn came(&self, bytes: usize) {
         let mut state = self.state();
         match state.doing {
             Doing::Fresh(_) | Doing::Idle(_) => state.doing = Doing::Asking(Instant::now()),
-            Doing::Asking(_) | Doing::Served => {}
+            Doing::Asking(_) => {}
+            Doing::Served => return,
+        }
+        state.head.bytes += bytes;
+        let bytes = state.head.bytes;
+        if !state.head.reservation.grow(bytes) {
+            state.head.is_refused = true;
+            self.displace.notify_one();
         }
     }
 
@@ -187,7 +217,9 @@ pub(super) struct Serving(Arc<Watch>);
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.state().doing = Doing::Idle(Instant::now());
+        let mut state = self.0.state();
+        state.doing = Doing::Idle(Instant::now());
+        state.head = Head::new(&self.0.heads_budget);
     }
 }
 
@@ -209,8 +241,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.watch.came();
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            self.watch.came(bytes);
         }
         read
     }
@@ -260,12 +293,12 @@ mod tests {
 
     #[test]
     fn each_thing_a_client_does_has_its_own_limit() {
-        let watch = Watch::new();
+        let watch = Watch::new(&ByteBudget::default());
         assert_eq!((after(&watch, 29), after(&watch, 31)), (None, Some(Overdue::Silent)));
-        watch.came();
+        watch.came(1);
         assert_eq!((after(&watch, 29), after(&watch, 31)), (None, Some(Overdue::Head)));
         let serving = watch.serve();
-        watch.came();
+        watch.came(1);
         assert_eq!(after(&watch, 100_000), None, "a stream may last for ever");
         drop(serving);
         assert_eq!((after(&watch, 299), after(&watch, 301)), (None, Some(Overdue::Silent)));
@@ -273,11 +306,11 @@ mod tests {
 
     #[test]
     fn connection_is_idle_without_a_request_under_way() {
-        let watch = Watch::new();
+        let watch = Watch::new(&ByteBudget::default());
         assert!(watch.idle_since().is_some(), "silent");
-        watch.came();
+        watch.came(1);
         let asking = watch.idle_since();
-        watch.came();
+        watch.came(1);
         assert!(asking.is_some() && watch.idle_since() == asking, "more of a head does not make it younger");
         let serving = watch.serve();
         assert_eq!(watch.idle_since(), None);
@@ -289,21 +322,21 @@ mod tests {
 
     #[test]
     fn more_bytes_of_a_head_do_not_begin_its_time_again() {
-        let watch = Watch::new();
-        watch.came();
+        let watch = Watch::new(&ByteBudget::default());
+        watch.came(1);
         let first = watch.state().doing;
-        watch.came();
+        watch.came(1);
         assert_eq!(watch.state().doing, first);
     }
 
     #[test]
     fn nothing_else_counts_until_the_last_answer_is_taken() {
         for is_asking in [false, true] {
-            let watch = Watch::new();
+            let watch = Watch::new(&ByteBudget::default());
             drop(watch.serve());
             watch.offered(false);
             if is_asking {
-                watch.came();
+                watch.came(1);
             }
             assert_eq!(after(&watch, 59), None, "the answer before is still under way");
             assert_eq!(after(&watch, 301), Some(Overdue::Stalled), "no other answer may be written into it");
@@ -312,12 +345,13 @@ mod tests {
 
     #[test]
     fn the_time_begins_when_the_last_answer_is_taken() {
-        let watch = Watch::new();
+        let watch = Watch::new(&ByteBudget::default());
         let before = Instant::now() - Duration::from_secs(60);
         for (doing, limit_seconds, overdue) in
             [(Doing::Asking(before), 30, Overdue::Head), (Doing::Idle(before), 300, Overdue::Silent)]
         {
-            *watch.state() = State { doing, stalled: Some(Instant::now()) };
+            let head = Head::new(&watch.heads_budget);
+            *watch.state() = State { doing, stalled: Some(Instant::now()), head };
             watch.offered(true);
             assert_eq!((after(&watch, limit_seconds - 1), after(&watch, limit_seconds + 1)), (None, Some(overdue)));
         }
@@ -325,7 +359,7 @@ mod tests {
 
     #[test]
     fn who_takes_a_little_is_not_stalled() {
-        let watch = Watch::new();
+        let watch = Watch::new(&ByteBudget::default());
         let _serving = watch.serve();
         watch.offered(false);
         watch.offered(false);

@@ -109,7 +109,7 @@ impl Kind {
             Kind::Invalid => "Invalid input",
             Kind::Internal => "The server failed",
             Kind::Unavailable => "The store cannot be reached right now",
-            Kind::Overloaded => "Too much is under way",
+            Kind::Overloaded => "Server overloaded",
             Kind::InDoubt => "Whether it was done is not known",
             Kind::Full => "The disk is full",
         }
@@ -176,6 +176,11 @@ impl Problem {
         Self { retry_after_seconds: Some(1), ..Self::field(Kind::Overloaded, "body", reason) }
     }
 
+    /// A request that finds no room now.
+    pub fn busy(detail: impl Into<String>) -> Self {
+        Self { retry_after_seconds: Some(1), ..Self::new(Kind::Overloaded, detail) }
+    }
+
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, detail)
     }
@@ -237,6 +242,7 @@ impl From<StoreError> for Problem {
                 Self { field: Some("key".into()), ..Self::new(Kind::KeyConflict, detail) }
             }
             StoreError::Conflict(_) => Self::new(Kind::Conflict, detail),
+            StoreError::Overloaded(_) => Self::busy(detail),
             StoreError::Full(_) => Self::new(Kind::Full, detail),
             StoreError::Unavailable(_) => Self { retry_after_seconds: Some(1), ..Self::new(Kind::Unavailable, detail) },
             // Without Retry-After: a client that obeys it would send again what may be stored.
@@ -311,6 +317,7 @@ mod tests {
             (StoreError::KeyConflict { key: text() }, 409),
             (StoreError::Conflict(text()), 409),
             (StoreError::Invalid(Invalid::new("topic", "is bad")), 422),
+            (StoreError::Overloaded(text()), 503),
             (StoreError::Full(text()), 507),
             (StoreError::Unavailable(text()), 503),
             (StoreError::InDoubt(text()), 503),

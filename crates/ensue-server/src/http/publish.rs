@@ -292,8 +292,7 @@ async fn discard(mut chunks: BodyDataStream, problem: Problem, options: &HttpOpt
 
 fn no_room() -> Problem {
     Problem::overloaded(
-        "has no room: the bodies that other clients are sending fill the server's memory for them; nothing was stored, \
-         send it again later, or smaller",
+        "exceeds the memory that is left for request bodies; nothing was stored; send it again later, or send less",
     )
 }
 

@@ -110,7 +110,7 @@ impl Query {
             };
         };
         let params = params.map(|text| Json::parse("params", text)).transpose()?.unwrap_or_else(Json::empty_object);
-        Ok(Some(Where::parse_aside(condition, params).await?))
+        Ok(Some(Where::parse_off_thread(condition, params).await?))
     }
 
     fn filter(&self) -> Result<Filter, Problem> {

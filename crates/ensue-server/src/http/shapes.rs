@@ -3,8 +3,8 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ensue::{
-    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, Newest, ObjectKey, Pending, Selection, Seq,
-    Timestamp, Topic,
+    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, NewestPage, ObjectKey, Pending, Selection,
+    Seq, Timestamp, Topic,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -181,8 +181,8 @@ impl<'a> From<&'a Selection> for PageShape<'a> {
     }
 }
 
-impl<'a> From<&'a Newest> for PageShape<'a> {
-    fn from(Newest { events, next, first, condition_errors }: &'a Newest) -> Self {
+impl<'a> From<&'a NewestPage> for PageShape<'a> {
+    fn from(NewestPage { events, next, first, condition_errors }: &'a NewestPage) -> Self {
         Self {
             events: events.iter().map(EventShape::from).collect(),
             next: *next,

@@ -9,7 +9,7 @@ use super::tokens;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ensue::Failing;
+use ensue::WorkFailure;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>, headers: HeaderMap) -> Re
     let (reason, error) = match tokio::time::timeout(READY_WITHIN, app.bus.store().ready()).await {
         Ok(Ok(())) => match app.bus.failing() {
             None => return Ok(shapes::json(StatusCode::OK, &StatusShape { status: "ok" })),
-            Some(Failing { work, lasting, error }) => {
+            Some(WorkFailure { work, lasting, error }) => {
                 (format!("{} has failed for {} s", work.as_str(), lasting.as_secs()), error)
             }
         },

@@ -37,7 +37,7 @@ async fn constants_beyond_the_budget_are_refused_everywhere() {
 }
 
 #[tokio::test]
-async fn costly_condition_is_told_with_the_page() {
+async fn page_reports_costly_condition() {
     let server = with_large_event().await;
     let page = server.get(&format!("/v1/events?{}", condition(&costly_like(), None))).await.json();
     assert_eq!((&page["events"], &page["condition_errors"]["count"]), (&json!([]), &json!(1)));

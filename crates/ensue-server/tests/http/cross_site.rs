@@ -43,7 +43,9 @@ async fn every_write_needs_what_a_form_cannot_send() {
             assert!(detail.contains("-H 'Content-Type: application/json'"), "{method} {path}: {detail}");
         }
         for header in ["Content-Type: application/json", "X-Requested-With: x\r\nContent-Type: text/plain"] {
-            assert_ne!(server.request(&method, &path, &[header], b"").await.status, 403, "{method} {path}");
+            let answer = server.request(&method, &path, &[header], b"").await;
+            let is_admitted = answer.status != 415 || !answer.text().contains("-H 'Content-Type");
+            assert!(is_admitted, "{method} {path}: {}", answer.text());
         }
     }
 }

@@ -17,7 +17,7 @@ fn seqs(page: &Value) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn the_extent_of_the_log_is_told() {
+async fn log_endpoint_returns_bounds_and_bytes() {
     for server in servers().await {
         assert_eq!(server.get("/v1/log").await.json(), json!({ "first": null, "last": null, "bytes": 0 }));
         for _ in 0..3 {

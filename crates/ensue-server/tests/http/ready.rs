@@ -2,7 +2,7 @@
 
 use crate::support::Server;
 use crate::support::moody::{Mood, Moody};
-use ensue::{Ensue, StoreError};
+use ensue::{Context, Ensue, Event, NewEvent, StoreError, Timestamp, Work};
 use ensue_conformance::postgres::{fresh_schema, shared_url};
 use ensue_server::{HttpOptions, Tokens, router_with};
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ async fn ready_reports_publishing_that_fails_for_seconds() {
     let (server, mood) = moody().await;
     let publish =
         || server.request("POST", "/v1/events", &[WITH_TOKEN, "Content-Type: application/json"], b"{\"topic\":\"a\"}");
-    *mood.lock().unwrap() = Mood::AppendsFail(StoreError::Full("no space left at db.internal".into()));
+    *mood.lock().unwrap() = Mood::WorkFails(Work::Publish, StoreError::Full("no space left at db.internal".into()));
     let begun = Instant::now();
     while server.get("/ready").await.status == 200 {
         assert!(begun.elapsed() < WAIT_MAX, "/ready stays 200");
@@ -65,6 +65,33 @@ async fn ready_reports_publishing_that_fails_for_seconds() {
     *mood.lock().unwrap() = Mood::Well;
     assert_eq!(publish().await.status, 201);
     assert_eq!(server.get("/ready").await.status, 200, "one success ends it");
+}
+
+#[tokio::test]
+async fn ready_reports_reading_the_outbox_and_checkpoints_that_fail_for_seconds() {
+    let works = [
+        (Work::Read, "reading the log"),
+        (Work::Release, "moving the outbox"),
+        (Work::Checkpoint, "writing checkpoints"),
+    ];
+    for (work, phrase) in works {
+        let mood = Arc::<Mutex<Mood>>::default();
+        let bus = Ensue::with_store(Moody::new(Ensue::memory().await.unwrap().store().clone(), mood.clone()));
+        bus.on("a").named("h").handle(async |_: Event, _: Context| Ok(())).unwrap();
+        let _running = bus.start().await.unwrap();
+        let server = guarded(bus.clone()).await;
+        bus.publish(NewEvent::new("a")).await.unwrap();
+        assert_eq!(server.get("/ready").await.status, 200);
+        *mood.lock().unwrap() = Mood::WorkFails(work, StoreError::Unavailable("away".into()));
+        let (detail, ()) = tokio::join!(until_ready_is(&server, 503), async {
+            // The log is read, the handler has a cursor to write, and an event is due.
+            bus.publish(NewEvent::new("a")).await.unwrap();
+            bus.publish(NewEvent::new("a").not_before(Timestamp::now() + Duration::from_millis(50))).await.unwrap();
+        });
+        assert!(detail.0.contains(phrase), "{work:?}: {detail:?}");
+        *mood.lock().unwrap() = Mood::Well;
+        until_ready_is(&server, 200).await;
+    }
 }
 
 /// S14: the holder of the lock of the log is named, publishing is answered, and `/ready` reports it.

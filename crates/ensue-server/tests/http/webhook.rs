@@ -158,13 +158,15 @@ async fn nothing_is_sent_where_the_guard_does_not_let_it() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_told_and_not_followed() {
-    let receiver = receiver([Reply { status: 302, header: Some(("location", "/elsewhere")), body: "" }]);
+async fn redirect_is_reported_and_not_followed() {
+    let location: &'static str = Box::leak(format!("/elsewhere/{}", "x".repeat(4_000)).into_boxed_str());
+    let receiver = receiver([Reply { status: 302, header: Some(("location", location)), body: "" }]);
     let address = receiver.clone().listen().await;
     let flow = Flow::start(&format!("http://{address}/"), "retry: { attempts_max: 1 }", &["127.0.0.1"], false).await;
     let seq = flow.publish().await;
     let error = flow.becomes(seq, Standing::Held).await.error.unwrap();
     assert!(error.contains("302") && error.contains("/elsewhere") && error.contains("not followed"), "{error}");
+    assert!(error.len() < 400, "a receiver fills the store: {} bytes", error.len());
     assert_eq!(receiver.got().len(), 1);
 }
 

@@ -78,7 +78,7 @@ const KINDS_OF_CODE: [&str; 11] =
     ["cast", "column", "constraint", "domain", "function", "operator", "policy", "rule", "trigger", "type", "view"];
 
 /// Objects of the second that are not in the first. The columns and constraints of a table that is not in the first
-/// belong to somebody else.
+/// are not Ensue's.
 fn added(expected: &Facts, there: &Facts) -> Vec<String> {
     let is_ours =
         |name: &str| ["table", "view", "type"].iter().any(|kind| expected.contains_key(&((*kind).into(), name.into())));
@@ -104,7 +104,7 @@ impl PostgresStore {
         // What is needed to look further may be gone.
         let is_whole = |word: &str| !found.iter().any(|found| found.contains(word));
         let (are_partitions_known, are_rights_known) =
-            (is_whole("partitions"), is_whole("grants") && is_whole("role_name") && is_whole("rights_beyond"));
+            (is_whole("partitions"), is_whole("grants") && is_whole("role_name") && is_whole("rights_not_listed"));
         let anew = "make it anew from the output of `ensue migrate --sql`";
         let mut drift: Vec<_> = found.into_iter().map(|found| Drift::new(found, anew)).collect();
         let drop = "find out who created it and drop it: it may run with the rights of Ensue's functions";

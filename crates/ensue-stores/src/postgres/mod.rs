@@ -248,7 +248,7 @@ impl PostgresStore {
         Ok(ServerSettings { version: row.get(0), fsync: row.get(1) })
     }
 
-    /// Who holds our locks now, those first for whom most wait: for `doctor`.
+    /// Holders of Ensue's locks, those with most waiting sessions first.
     pub async fn lock_holders(&self) -> Result<Vec<LockHolder>, StoreError> {
         self.server.lock_holders().await
     }

@@ -44,7 +44,7 @@ const OUTBOX_IS_SOUND: &str = "c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AN
 const OUTBOX_FIRST_MAX: usize = 2_000;
 /// How many transactions after a look at the outbox that was noted the next is noted; until then an append looks from there, in one statement with the look for the end of the log.
 const LOOK_NOTED_TRANSACTIONS_MAX: u64 = 16;
-/// How long an append or a poll waits for the lock of the log. Whoever holds it for longer does not append.
+/// How long an append or a poll waits for the lock of the log. An append holds it for less.
 pub(super) const LOG_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long a call over SQL waits for the lock of a lane, unless its session has a `lock_timeout`.
@@ -56,8 +56,8 @@ pub(super) const BACKLOG: &str = "EN001";
 const TAKEN_BACK: &str = "EN003";
 
 /// The session's note of which transactions have been drained from the outbox, or null. Any login can set it, and an
-/// invented note would let later events of an object into the log before earlier ones. So functions that lend rights
-/// neither use it nor write it.
+/// invented note would let later events of an object into the log before earlier ones. So SECURITY
+/// DEFINER functions neither use it nor write it.
 const DRAINED_NOTE: &str =
     "CASE WHEN current_user = session_user THEN nullif(current_setting('{drained}', true), '')::pg_snapshot END";
 /// Writes the note, as the argument of PERFORM.

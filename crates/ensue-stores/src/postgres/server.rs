@@ -269,7 +269,7 @@ impl Server {
         if again { Ok(()) } else { Err(Box::pin(self.explain(&failure)).await) }
     }
 
-    /// The failure as a caller sees it. If it is a lock that was not to be had, those who hold our locks are named.
+    /// The failure as a caller sees it. On a lock timeout it names the holders of Ensue's locks.
     pub async fn explain(&self, failure: &Failure) -> StoreError {
         let error = explain(failure, &self.place);
         if !failure.is_lock_timeout() {

@@ -85,6 +85,7 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
     match error {
         StoreError::KeyConflict { .. } | StoreError::Conflict(_) | StoreError::Invalid(_) => true,
         StoreError::Full(_)
+        | StoreError::Overloaded(_)
         | StoreError::Unavailable(_)
         | StoreError::InDoubt(_)
         | StoreError::Closed

@@ -1,4 +1,4 @@
-//! The Postgres engine does what every engine must do, over a login that has only the role of a node.
+//! The Postgres engine does what every engine must do, over a login that owns nothing.
 
 use crate::support::connect;
 use crate::support::sql::as_user;

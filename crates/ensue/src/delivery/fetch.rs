@@ -6,7 +6,7 @@
 use super::lanes::Busy;
 use super::life::{Life, READ_AHEAD_MAX};
 use super::router::condition_failed;
-use crate::handlers::Wish;
+use crate::handlers::HandlerFilter;
 use ensue_core::positions::{LaneKey, LaneQuery, Lost, ParkedQuery};
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, GroupName, Seq, StoreError};
@@ -70,7 +70,7 @@ impl Life<'_> {
 
 impl Found {
     /// Only what the handler wants. An event on which its condition fails it does not get.
-    async fn wanted(self, wish: &Wish, group: &GroupName) -> Result<Self, StoreError> {
+    async fn wanted(self, wish: &HandlerFilter, group: &GroupName) -> Result<Self, StoreError> {
         let mut events = Vec::with_capacity(self.events.len());
         for event in self.events {
             match wish.wants(&event).await? {

@@ -5,7 +5,7 @@
 use super::life::{Life, READ_AHEAD_MAX, Source};
 use super::router::{Mail, condition_failed};
 use super::worker::Halt;
-use crate::handlers::Wish;
+use crate::handlers::HandlerFilter;
 use crate::wanted::Turn;
 use ensue_core::condition::Failure;
 use ensue_core::positions::{LaneKey, Lost, SlotNumber, slot_of};
@@ -26,7 +26,7 @@ pub(crate) struct WantedPage {
 }
 
 /// Reads a page and keeps what a handler wants of it.
-async fn read_wanted(store: SharedStore, wish: Wish, read: Read) -> Result<WantedPage, StoreError> {
+async fn read_wanted(store: SharedStore, wish: HandlerFilter, read: Read) -> Result<WantedPage, StoreError> {
     let mut page = store.read(read).await?;
     let (mut turn, mut failed) = (Turn::begin(), Vec::new());
     let mut wanted = Vec::with_capacity(page.events.len());

@@ -5,7 +5,7 @@
 
 use crate::Ensue;
 use crate::error::Error;
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::handlers::{HandlerInfo, info};
 use ensue_core::condition::{Condition, EventView, SubscriptionView};
 use ensue_core::handling::{Facts, Standing, Verdict, verdict};
@@ -281,7 +281,7 @@ pub(crate) async fn is_wanted(
         let parsed = evaluation::parsed(&event);
         holds(&source, &subscription, &EventView::shared(&event, &parsed))
     };
-    evaluation::run(Lane::Request, evaluate).await
+    evaluation::run(EvaluationClass::Request, evaluate).await
 }
 
 fn holds(condition: &str, subscription: &SubscriptionState, view: &EventView<'_>) -> Result<bool, String> {

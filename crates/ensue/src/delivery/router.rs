@@ -5,7 +5,7 @@
 //! caught up. So a slow handler costs the others nothing, and memory stays bounded.
 
 use super::progress::Progress;
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::groups::Answer;
 use crate::handlers::Spec;
 use crate::tail::{Chunk, Listening, Tail};
@@ -79,7 +79,7 @@ struct Routes {
 }
 
 /// An event whose conditions take longer than others should wait.
-struct Costly {
+struct CostlyEvent {
     event: Arc<Event>,
     index: Arc<Index>,
     /// How many mailboxes had been added to the index.
@@ -219,9 +219,9 @@ impl Router {
     /// Puts the events of a chunk where they belong. An event whose conditions take long is matched on another thread, without the
     /// lock, so that mailboxes can be opened and added meanwhile.
     async fn route(&self, chunk: &Chunk) {
-        while let Some(Costly { event, index, added }) = self.route_quickly(chunk) {
+        while let Some(CostlyEvent { event, index, added }) = self.route_quickly(chunk) {
             let matching = (index.clone(), event.clone());
-            let answer = evaluation::run(Lane::Delivery, move || Answer::of(&matching.0, &matching.1)).await;
+            let answer = evaluation::run(EvaluationClass::Delivery, move || Answer::of(&matching.0, &matching.1)).await;
             drop(index);
             match answer {
                 Ok(answer) => self.put_costly(&event, &answer, added),
@@ -235,7 +235,7 @@ impl Router {
     }
 
     /// Routes up to the end of a chunk, or up to an event whose conditions take long.
-    fn route_quickly(&self, chunk: &Chunk) -> Option<Costly> {
+    fn route_quickly(&self, chunk: &Chunk) -> Option<CostlyEvent> {
         let routes = self.routes();
         let routed_to = self.routed_to();
         if chunk.next <= routed_to {
@@ -252,7 +252,7 @@ impl Router {
             routes.index.matches(&view, &mut found);
             if view.is_exhausted() {
                 next = event.seq - 1;
-                costly = Some(Costly { event: event.clone(), index: routes.index.clone(), added: routes.added });
+                costly = Some(CostlyEvent { event: event.clone(), index: routes.index.clone(), added: routes.added });
                 break;
             }
             for subscription in &found.matched {
@@ -269,7 +269,7 @@ impl Router {
         costly
     }
 
-    /// Puts an event where it belongs according to an index with so many mailboxes. A mailbox that was added since reads the store.
+    /// Delivers a costly event by an index with `added` mailboxes. Newer mailboxes read the store.
     fn put_costly(&self, event: &Arc<Event>, answer: &Answer, added: u64) {
         let routes = self.routes();
         let routed_to = self.routed_to();

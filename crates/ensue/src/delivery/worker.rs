@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::router::{Mailbox, Router};
 use super::settler::Settler;
 use super::ticks::SLOTS_LOOK_EVERY;
-use crate::handlers::{Spec, States, Wish};
+use crate::handlers::{HandlerFilter, Spec, States};
 use crate::labels::HANDLERS;
 use crate::rules::Gate;
 use ensue_core::positions::{Acquire, AcquiredSlot, Replay, SlotNumber};
@@ -285,7 +285,7 @@ impl Worker {
     }
 
     /// What the handler wants.
-    pub fn wish(&self) -> Wish {
+    pub fn wish(&self) -> HandlerFilter {
         self.spec.wish(self.subscription)
     }
 }

@@ -6,7 +6,7 @@
 use super::wanting::{Shared, WantingCache};
 use super::{unknown, verbs};
 use crate::error::Error;
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::wanted::{Turn, count_failure};
 use ensue_core::condition::{EventView, Failure};
 use ensue_core::matching::{Found, Index};
@@ -127,7 +127,7 @@ impl<'a> Scan<'a> {
                 Some(answer) => answer,
                 None => {
                     let (wanting, event) = (wanting.clone(), event.clone());
-                    evaluation::run(Lane::Request, move || Answer::of(&wanting.index, &event)).await?
+                    evaluation::run(EvaluationClass::Request, move || Answer::of(&wanting.index, &event)).await?
                 }
             };
             let seq = event.seq;
@@ -166,7 +166,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// None if that takes longer than others should wait.
+    /// None if the quick budget is exceeded.
     pub fn quick(index: &Index, event: &Event) -> Option<Self> {
         let view = EventView::quick(event);
         let answer = Self::in_view(index, &view);

@@ -52,7 +52,7 @@ impl Wants {
             return Err(Invalid::new("params", reason).into());
         }
         if let Some(condition) = &self.condition {
-            Where::parse_aside(condition, self.params.clone()).await?;
+            Where::parse_off_thread(condition, self.params.clone()).await?;
         }
         if self.expires_in.is_some_and(|expiry| !(EXPIRES_IN_MIN..=EXPIRES_IN_MAX).contains(&expiry)) {
             let reason = "must be at least 100ms and at most 3660d; leave it out if it is to stay";

@@ -3,7 +3,7 @@
 //! A group may have hundreds of thousands of subscriptions. They are read once and kept, indexed, for as many groups as are
 //! read at a time; when the group's version has counted up, only what has changed is read.
 
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::wanted::Turn;
 use ensue_core::condition::Condition;
 use ensue_core::matching::{Index, Subscription, Want};
@@ -156,7 +156,7 @@ async fn with(
             }
             (wanting, conditions, rest)
         };
-        (wanting, conditions, rest) = evaluation::run(Lane::Stream, add).await?;
+        (wanting, conditions, rest) = evaluation::run(EvaluationClass::Stream, add).await?;
     }
     Ok((wanting, conditions))
 }

@@ -5,7 +5,7 @@ use super::limits::{HandlerLimits, LimitsNow};
 use super::pull::{NoCode, Pull};
 use crate::Ensue;
 use crate::error::Error;
-use crate::evaluation::{self, Lane};
+use crate::evaluation::{self, EvaluationClass};
 use crate::subscription::Subscription;
 use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
@@ -96,22 +96,22 @@ impl Spec {
     }
 
     /// What the handler wants. Its subscription is what an event is sent `to`.
-    pub fn wish(&self, subscription: Uuid) -> Wish {
+    pub fn wish(&self, subscription: Uuid) -> HandlerFilter {
         let condition = self.condition.clone().map(|condition| (condition, Arc::new(self.params.clone())));
-        Wish { subscription, key: self.key.clone(), topic: self.topic.clone(), condition }
+        HandlerFilter { subscription, key: self.key.clone(), topic: self.topic.clone(), condition }
     }
 }
 
 /// What a handler wants, for evaluations that may run on another thread.
 #[derive(Clone)]
-pub(crate) struct Wish {
+pub(crate) struct HandlerFilter {
     subscription: Uuid,
     key: GroupName,
     topic: Option<Topic>,
     condition: Option<(Arc<Condition>, Arc<Json>)>,
 }
 
-impl Wish {
+impl HandlerFilter {
     /// Does the handler want this event?
     pub async fn wants(&self, event: &Arc<Event>) -> Result<Result<bool, Failure>, StoreError> {
         if let Some(to) = event.to {
@@ -129,7 +129,7 @@ impl Wish {
             let parsed = evaluation::parsed(&event);
             condition.matches(&EventView::shared(&event, &parsed), &wish.view(&params))
         };
-        evaluation::run(Lane::Delivery, evaluate).await
+        evaluation::run(EvaluationClass::Delivery, evaluate).await
     }
 
     fn wants_quickly(&self, condition: &Condition, params: &Json, event: &Event) -> Option<Result<bool, Failure>> {

@@ -7,7 +7,7 @@ pub use done_in::Settles;
 pub(crate) use done_in::StoreHere;
 pub(crate) use done_in::done_mark;
 
-use crate::jobs::{ClaimToken, Emit};
+use crate::jobs::{ClaimRef, Emit};
 use crate::tasks::Task;
 use ensue_core::event::BATCH_MAX;
 use ensue_core::jobs::job::JOBS_MAX;
@@ -214,9 +214,9 @@ impl Context {
 
     /// What a worker elsewhere would hold of the job: with it, somebody who works for this attempt may say over HTTP how far it is. None
     /// for an event.
-    pub fn claim(&self) -> Option<ClaimToken> {
+    pub fn claim(&self) -> Option<ClaimRef> {
         match &self.0.parts.work {
-            Work::Job(held) => self.0.parts.states.get::<ClaimKey>().map(|key| ClaimToken::of(*held, &key.0)),
+            Work::Job(held) => self.0.parts.states.get::<ClaimKey>().map(|key| ClaimRef::of(*held, &key.0)),
             Work::Delivery(_) => None,
         }
     }

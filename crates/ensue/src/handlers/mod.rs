@@ -30,7 +30,7 @@ pub use info::HandlerInfo;
 pub use limits::HandlerLimits;
 pub use rebind::Rebinding;
 
-pub(crate) use builder::{Spec, SplitBy, Wish};
+pub(crate) use builder::{HandlerFilter, Spec, SplitBy};
 #[cfg(feature = "postgres")]
 pub(crate) use context::StoreHere;
 pub(crate) use context::{ClaimKey, ContextParts, DeliveryWork, LINES_MAX, Settlement, States, Work, done_mark};

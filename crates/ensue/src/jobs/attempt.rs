@@ -1,6 +1,6 @@
 //! How is one attempt at a job run?
 
-use super::figures::JobFigures;
+use super::job_metrics::JobMetrics;
 use super::live;
 use super::running::Hearing;
 use super::served::Served;
@@ -55,7 +55,7 @@ impl Over {
         let Self { job, how } = self;
         let held = Held { id: job.id, fence: job.fence };
         if let How::Ended { ended, .. } = &how {
-            JobFigures::of(&job.handler).ended(&job, ended.into(), Some(now));
+            JobMetrics::of(&job.handler).ended(&job, ended.into(), Some(now));
         }
         match how {
             How::Lost => None,

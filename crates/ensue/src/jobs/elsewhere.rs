@@ -4,7 +4,7 @@
 //! fence, with a code under the store's key that nobody else can compute. Claims over SQL have the same text
 //! (`claim_text` in `ensue-stores/src/postgres/sql/fn_sql_checks.sql`). Workers in this process hold their jobs without one.
 
-use super::figures::{AttemptOutcome, JobFigures};
+use super::job_metrics::{AttemptOutcome, JobMetrics};
 use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
@@ -37,7 +37,7 @@ const SERVED_FOR: Duration = Duration::from_secs(60);
 
 /// The claim of a worker, as it is sent. Whether its code is right is known only to the store that gave it out.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ClaimToken {
+pub struct ClaimRef {
     held: Held,
     code: String,
 }
@@ -47,7 +47,7 @@ fn message(held: Held) -> String {
     format!("claim-{:x}-{}", held.fence, held.id)
 }
 
-impl ClaimToken {
+impl ClaimRef {
     /// The claim of a job that is held.
     pub(crate) fn of(held: Held, key: &StoreKey) -> Self {
         Self { held, code: key.code(&message(held)) }
@@ -75,16 +75,16 @@ impl ClaimToken {
     }
 }
 
-impl fmt::Display for ClaimToken {
+impl fmt::Display for ClaimRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", message(self.held), self.code)
     }
 }
 
 /// Without its secret.
-impl fmt::Debug for ClaimToken {
+impl fmt::Debug for ClaimRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ClaimToken").field(&self.held).finish()
+        f.debug_tuple("ClaimRef").field(&self.held).finish()
     }
 }
 
@@ -94,7 +94,7 @@ pub struct ClaimedJob {
     /// The job.
     pub job: Job,
     /// What to settle it with.
-    pub claim: ClaimToken,
+    pub claim: ClaimRef,
 }
 
 /// How a worker elsewhere says that an attempt has ended.
@@ -181,8 +181,8 @@ impl Ensue {
                 }
                 let key = self.store().store_key().await?;
                 let token = |job: Job| {
-                    JobFigures::of(&job.handler).claimed();
-                    let claim = ClaimToken::of(Held { id: job.id, fence: job.fence }, &key);
+                    JobMetrics::of(&job.handler).claimed();
+                    let claim = ClaimRef::of(Held { id: job.id, fence: job.fence }, &key);
                     ClaimedJob { job, claim }
                 };
                 return Ok(claimed.take().into_iter().map(token).collect());
@@ -225,12 +225,12 @@ impl Ensue {
     }
 
     /// The job that a claim holds. A forged claim is a lost one.
-    async fn held_under(&self, claim: &ClaimToken) -> Result<Held, Error> {
+    async fn held_under(&self, claim: &ClaimRef) -> Result<Held, Error> {
         claim.held(&self.store().store_key().await?).ok_or_else(|| lost(claim.job()))
     }
 
     /// Renews a claim; never beyond the timeout of a handler that is pulled.
-    pub async fn renew_claim(&self, claim: &ClaimToken, lease: Duration) -> Result<JobRenewed, Error> {
+    pub async fn renew_claim(&self, claim: &ClaimRef, lease: Duration) -> Result<JobRenewed, Error> {
         let mut lease = lease_of(lease)?;
         let held = self.held_under(claim).await?;
         if self.inner().handlers.has_pull_timeouts() {
@@ -243,7 +243,7 @@ impl Ensue {
     }
 
     /// Settles a claimed job; answers the job as it is then. A repeat under the same claim answers the same.
-    pub async fn settle_claim(&self, claim: &ClaimToken, outcome: JobOutcome) -> Result<Job, Error> {
+    pub async fn settle_claim(&self, claim: &ClaimRef, outcome: JobOutcome) -> Result<Job, Error> {
         let (id, settlement, ended) = (claim.job(), outcome.settlement(), AttemptOutcome::from(&outcome));
         let held = self.held_under(claim).await?;
         let job = self.job(id).await?.ok_or_else(|| lost(id))?;
@@ -257,7 +257,7 @@ impl Ensue {
                 self.inner().jobs.ring();
                 let settled = self.job(id).await?;
                 let ended_at = ended_at.or(settled.as_ref().and_then(|job| job.finished_at));
-                JobFigures::of(&job.handler).ended(&job, ended, ended_at);
+                JobMetrics::of(&job.handler).ended(&job, ended, ended_at);
                 Ok(settled.unwrap_or(job))
             }
             JobSettled::LeaseLost => self.repeated(held, settlement).await,
@@ -271,11 +271,11 @@ impl Ensue {
         self.job(held.id).await?.filter(repeated).ok_or_else(|| lost(held.id))
     }
 
-    /// Completes many claimed jobs in one commit; answers for each, in the same order, the state of its job. What is
-    /// refused of one leaves the others as they are. A job is named at most once.
+    /// Completes many claimed jobs in one commit; returns the state of each job, in the same order. A
+    /// refused job does not affect the others. A job is named at most once.
     pub async fn complete_claims(
         &self,
-        completions: Vec<(ClaimToken, Option<Json>, Vec<NewEvent>)>,
+        completions: Vec<(ClaimRef, Option<Json>, Vec<NewEvent>)>,
     ) -> Result<Vec<Result<JobState, Error>>, Error> {
         let key = self.store().store_key().await?;
         let mut changes = Vec::with_capacity(completions.len());
@@ -295,7 +295,7 @@ impl Ensue {
                 Err(error) => Err(error),
                 Ok(None) => Err(StoreError::Engine("a settlement was not answered".into()).into()),
                 Ok(Some((_, JobSettled::Done { state, .. }))) => {
-                    JobFigures::unnamed().completed();
+                    JobMetrics::unnamed().completed();
                     Ok(state)
                 }
                 Ok(Some((held, JobSettled::LeaseLost))) => {
@@ -326,7 +326,7 @@ impl Ensue {
     }
 
     /// Writes how far a worker elsewhere is with a job that it has.
-    pub async fn report_under_claim(&self, claim: &ClaimToken, progress: Progress) -> Result<(), Error> {
+    pub async fn report_under_claim(&self, claim: &ClaimRef, progress: Progress) -> Result<(), Error> {
         let held = self.held_under(claim).await?;
         match self.store().report(held, progress).await? {
             true => Ok(()),
@@ -335,7 +335,7 @@ impl Ensue {
     }
 
     /// Writes what a worker elsewhere says about a job that it has.
-    pub async fn say_under_claim(&self, claim: &ClaimToken, mut lines: Vec<JobLine>) -> Result<usize, Error> {
+    pub async fn say_under_claim(&self, claim: &ClaimRef, mut lines: Vec<JobLine>) -> Result<usize, Error> {
         let held = self.held_under(claim).await?;
         let job = self.job(claim.job()).await?.ok_or_else(|| lost(claim.job()))?;
         for line in &mut lines {
@@ -415,11 +415,11 @@ mod tests {
     fn a_claim_is_its_text() {
         let id = JobId::new(ensue_core::Timestamp::UNIX_EPOCH, 7, 42);
         let (held, key) = (Held { id, fence: 255 }, StoreKey::new([1; STORE_KEY_BYTES]));
-        let token = ClaimToken::of(held, &key);
-        assert_eq!(ClaimToken::parse(&token.to_string()), Ok(token.clone()));
+        let token = ClaimRef::of(held, &key);
+        assert_eq!(ClaimRef::parse(&token.to_string()), Ok(token.clone()));
         assert_eq!(token.held(&key), Some(held));
         assert_eq!(token.held(&StoreKey::new([2; STORE_KEY_BYTES])), None, "the key of another store");
-        let of_another = ClaimToken { held: Held { fence: 254, ..held }, ..token.clone() };
+        let of_another = ClaimRef { held: Held { fence: 254, ..held }, ..token.clone() };
         assert_eq!(of_another.held(&key), None);
         assert!(!format!("{token:?}").contains(&token.code), "a log has no secrets");
         let code = "0".repeat(CODE_DIGITS);
@@ -434,7 +434,7 @@ mod tests {
             &format!("claim-1-{id}-{}", &code[1..]),
             &format!("claim-1-{id}-{}", code.replace('0', "g")),
         ] {
-            assert_eq!(ClaimToken::parse(bad).unwrap_err().field, "claim", "{bad}");
+            assert_eq!(ClaimRef::parse(bad).unwrap_err().field, "claim", "{bad}");
         }
     }
 }

@@ -11,13 +11,13 @@
 //! | How do workers elsewhere get jobs? | `elsewhere.rs`, and where they have hung up `unheard.rs` |
 //! | How are jobs found, called off and brought back? | `steering.rs` |
 //! | What is told of a job to whoever looks at it? | `seen.rs` |
-//! | Metrics of claims and attempts | `figures.rs` |
+//! | Metrics of claims and attempts | `job_metrics.rs` |
 
 mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
-mod figures;
+mod job_metrics;
 mod live;
 mod offer;
 mod pool;
@@ -34,7 +34,7 @@ pub use ensue_core::jobs::{
     lifecycle, notices,
 };
 
-pub use elsewhere::{ClaimToken, ClaimedJob, JobOutcome};
+pub use elsewhere::{ClaimRef, ClaimedJob, JobOutcome};
 pub use emit::Emit;
 pub use pool::WORKERS;
 pub use seen::{SeenJob, SeenPage};

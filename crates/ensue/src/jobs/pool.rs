@@ -9,7 +9,7 @@ mod pace;
 mod settling;
 
 use super::attempt::{self, Begun, Over, Start};
-use super::figures::JobFigures;
+use super::job_metrics::JobMetrics;
 use super::offer::Offer;
 use super::served::Served;
 use crate::Ensue;
@@ -254,7 +254,7 @@ impl Pool {
             self.started_at = Instant::now();
         }
         for job in jobs {
-            JobFigures::of(&job.handler).claimed();
+            JobMetrics::of(&job.handler).claimed();
             *self.busy.entry(job.handler.clone()).or_default() += 1;
             let hearing = self.bus.inner().jobs.running.add(held_of(&job), sent);
             self.queue.push_back((job, hearing));

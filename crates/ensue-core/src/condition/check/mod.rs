@@ -138,7 +138,7 @@ fn known(scope: Scope<'_>, expr: Expr, kind: impl Into<Type>, reads: bool) -> Ty
     if !reads {
         let evaluator = Evaluator::within(Row::EMPTY, scope.meter.left());
         let folded = evaluator.value(&expr);
-        scope.meter.pay(&evaluator.meter);
+        scope.meter.charge_all_of(&evaluator.meter);
         if let Ok(value) = folded {
             let bytes = scope.folded_bytes.get() + value.bytes();
             if bytes <= FOLDED_BYTES_MAX {

@@ -37,7 +37,7 @@ impl Drop for Evaluator<'_, '_, '_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(event) = self.row.event {
-            event.pay(&self.meter);
+            event.charge(&self.meter);
         }
     }
 }

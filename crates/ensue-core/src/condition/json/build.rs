@@ -42,12 +42,12 @@ impl Builder {
     fn copy(&mut self, tree: Tree<'_>, meter: &Meter) -> Result<(), Failure> {
         meter.steps(6 * tree.nodes.len())?;
         meter.append(self.bytes(), tree.bytes())?;
-        self.copy_free(tree);
+        self.copy_uncharged(tree);
         Ok(())
     }
 
     /// Copies a value that is paid for, or of which nothing is to be paid.
-    pub(super) fn copy_free(&mut self, tree: Tree<'_>) {
+    pub(super) fn copy_uncharged(&mut self, tree: Tree<'_>) {
         for node in tree.nodes {
             let moved = |builder: &mut Self, span: Span| {
                 let at = builder.text.len() as u32;

@@ -89,7 +89,7 @@ fn compare_digits(mut a: impl Iterator<Item = u8>, mut b: impl Iterator<Item = u
 }
 
 /// Has the number few enough digits on both sides of its point?
-pub(super) fn has_room(number: &str) -> bool {
+pub(super) fn is_within_digit_limit(number: &str) -> bool {
     let decimal = Decimal::read(number);
     let (room, scale) = (DIGITS_MAX as i64, decimal.scale());
     let digits = decimal.whole.len() + decimal.fraction.len();
@@ -154,7 +154,7 @@ mod tests {
         for a in NUMBERS {
             let numeric = Numeric::parse(a).unwrap();
             assert_eq!(number_text(a), numeric.to_string(), "{a}");
-            assert!(has_room(a), "{a}");
+            assert!(is_within_digit_limit(a), "{a}");
             for b in NUMBERS {
                 assert_eq!(compare(a, b), numeric.cmp(&Numeric::parse(b).unwrap()), "{a} and {b}");
             }
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn numbers_with_too_many_digits_have_no_room() {
         for text in ["1e2000", "1e-2000", "1e99999999999999999999", &"9".repeat(1_500), "12e999", "1.5e-1000"] {
-            assert!(!has_room(text), "{text}");
+            assert!(!is_within_digit_limit(text), "{text}");
         }
         for text in ["1e999", "0.5e1000", "1e-1000", &"9".repeat(1_000)] {
-            assert!(has_room(text) && Numeric::parse(text).is_ok(), "{text}");
+            assert!(is_within_digit_limit(text) && Numeric::parse(text).is_ok(), "{text}");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use build::of_value;
 pub(super) use build::{concat, object};
 pub(super) use compare::{compare, contains, exists};
 pub(crate) use decimal::{number_text, plain_number};
-pub(super) use parse::{parse, parse_free};
+pub(super) use parse::{parse, parse_uncharged};
 pub(super) use print::{identity, print};
 
 use super::failure::Failure;
@@ -302,7 +302,7 @@ impl<'a> Jsonb<'a> {
     pub(super) fn into_owned(self) -> Jsonb<'static> {
         let tree = self.tree();
         let mut builder = build::Builder::with_capacity(tree.nodes.len());
-        builder.copy_free(tree);
+        builder.copy_uncharged(tree);
         builder.finish()
     }
 }

@@ -25,7 +25,7 @@ const STEPS_PER_BYTE: usize = 3;
 pub(in crate::condition) fn parse(text: &str, meter: &Meter) -> Result<Parsed, Failure> {
     meter.steps(text.len().saturating_mul(STEPS_PER_BYTE))?;
     meter.nodes(nodes_max(text))?;
-    parse_free(text).ok_or_else(|| Failure::bad_text(Scalar::Jsonb.into(), text))
+    parse_uncharged(text).ok_or_else(|| Failure::bad_text(Scalar::Jsonb.into(), text))
 }
 
 /// How many nodes a text has at most: every node but the first follows one of these characters.
@@ -34,7 +34,7 @@ fn nodes_max(text: &str) -> usize {
 }
 
 /// The nodes of a text whose size is bounded elsewhere; none if it is not JSON.
-pub(in crate::condition) fn parse_free(text: &str) -> Option<Parsed> {
+pub(in crate::condition) fn parse_uncharged(text: &str) -> Option<Parsed> {
     // The vector of a long text never grows; pages that stay unused take no memory.
     let capacity = if text.len() < SMALL_BYTES_MAX { SMALL_NODES } else { nodes_max(text) };
     let (bytes, nodes) = (text.as_bytes(), Vec::with_capacity(capacity));
@@ -229,7 +229,7 @@ impl Parser<'_> {
             self.digits()?;
         }
         let number = &self.text[start..self.at];
-        if (exponent || number.len() > NUMBER_BYTES_PLAIN) && !decimal::has_room(number) {
+        if (exponent || number.len() > NUMBER_BYTES_PLAIN) && !decimal::is_within_digit_limit(number) {
             return None;
         }
         self.nodes.push(Node::Number(Span::new(start, number.len())?));

@@ -36,7 +36,7 @@ struct Printer<'m> {
 
 impl Printer<'_> {
     /// Pays for so many bytes before they are written, if the text may become so long.
-    fn pay(&self, bytes: usize) -> Result<(), Failure> {
+    fn charge(&self, bytes: usize) -> Result<(), Failure> {
         self.meter.steps(STEPS_PER_NODE)?;
         self.meter.append(self.text.len(), bytes)
     }
@@ -48,7 +48,7 @@ impl Printer<'_> {
             Node::Bool(false) => self.push("false"),
             Node::Number(span) => {
                 let number = value.text(span);
-                self.pay(written_bytes(number))?;
+                self.charge(written_bytes(number))?;
                 if number.contains(['e', 'E', '-', '.']) {
                     self.meter.steps(STEPS_PER_DIGIT * written_bytes(number))?;
                     self.text.push_str(&(self.number)(number));
@@ -84,20 +84,20 @@ impl Printer<'_> {
     }
 
     fn push(&mut self, word: &str) -> Result<(), Failure> {
-        self.pay(word.len())?;
+        self.charge(word.len())?;
         self.text.push_str(word);
         Ok(())
     }
 
     fn string(&mut self, text: &str) -> Result<(), Failure> {
-        self.pay(text.len() + 2)?;
+        self.charge(text.len() + 2)?;
         self.meter.steps(text.len())?;
         self.text.push('"');
         let mut rest = text;
         while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
             self.text.push_str(&rest[..at]);
             // The longest escape has six bytes.
-            self.pay(6)?;
+            self.charge(6)?;
             match rest.as_bytes()[at] {
                 b'"' => self.text.push_str("\\\""),
                 b'\\' => self.text.push_str("\\\\"),

@@ -85,7 +85,7 @@ async fn engine(address: &Address, checks: &mut Checks) {
             ),
             Err(error) => checks.note(
                 "engine",
-                format!("postgres; its settings cannot be seen ({error})"),
+                format!("postgres; its settings cannot be read ({error})"),
                 "look at them with psql",
             ),
         },
@@ -140,7 +140,7 @@ async fn locks(address: &Address, checks: &mut Checks) {
         Ok::<_, StoreError>(held)
     };
     match looking.await {
-        Ok(held) if held.is_empty() => checks.ok("locks", "nobody waits for one"),
+        Ok(held) if held.is_empty() => checks.ok("locks", "no session waits for a lock"),
         Ok(held) => {
             for holder in held {
                 let waiting = output::counted(holder.waiting, "session");

@@ -8,7 +8,7 @@ mod positions;
 use async_trait::async_trait;
 use ensue::{
     Appended, Bounds, Cancelled, Event, EventId, Found, ObjectKey, Page, Pending, Read, Seq, SharedStore, Store,
-    StoreError, Timestamp,
+    StoreError, Timestamp, Work,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ pub enum Mood {
     #[default]
     Well,
     Fails(StoreError),
-    /// Only appends do.
-    AppendsFail(StoreError),
+    /// Only calls of one kind of work fail.
+    WorkFails(Work, StoreError),
     Panics,
     Hangs,
 }
@@ -38,10 +38,18 @@ impl Moody {
         Self { store, mood, events_read: Arc::default() }
     }
 
+    async fn store_for(&self, work: Work) -> Result<&SharedStore, StoreError> {
+        match self.mood.lock().unwrap().clone() {
+            Mood::WorkFails(failing, error) if failing == work => return Err(error),
+            _ => {}
+        }
+        self.store().await
+    }
+
     async fn store(&self) -> Result<&SharedStore, StoreError> {
         let mood = self.mood.lock().unwrap().clone();
         match mood {
-            Mood::Well | Mood::AppendsFail(_) => Ok(&self.store),
+            Mood::Well | Mood::WorkFails(..) => Ok(&self.store),
             Mood::Fails(error) => Err(error),
             Mood::Panics => panic!("told to panic"),
             Mood::Hangs => std::future::pending().await,
@@ -58,16 +66,13 @@ impl Store for Moody {
         self.store().await?.store_key().await
     }
     async fn append(&self, batch: Vec<ensue::event::Entry>) -> Result<Vec<Appended>, StoreError> {
-        if let Mood::AppendsFail(error) = self.mood.lock().unwrap().clone() {
-            return Err(error);
-        }
-        self.store().await?.append(batch).await
+        self.store_for(Work::Publish).await?.append(batch).await
     }
     async fn release_due(&self, limit: usize) -> Result<ensue::store::Released, StoreError> {
-        self.store().await?.release_due(limit).await
+        self.store_for(Work::Release).await?.release_due(limit).await
     }
     async fn read(&self, read: Read) -> Result<Page, StoreError> {
-        let page = self.store().await?.read(read).await?;
+        let page = self.store_for(Work::Read).await?.read(read).await?;
         self.events_read.fetch_add(page.events.len(), Ordering::Relaxed);
         Ok(page)
     }

@@ -89,7 +89,7 @@ impl Positions for Moody {
         self.store().await?.leave(member).await
     }
     async fn settle(&self, changes: Vec<SlotChange>) -> Result<Vec<Settled>, StoreError> {
-        self.store().await?.settle(changes).await
+        self.store_for(ensue::Work::Checkpoint).await?.settle(changes).await
     }
     async fn lanes(&self, query: LaneQuery, limit: usize) -> Result<Vec<LaneRow>, StoreError> {
         self.store().await?.lanes(query, limit).await

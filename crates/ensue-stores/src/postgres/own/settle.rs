@@ -118,8 +118,8 @@ impl PostgresStore {
         Ok(row.get(0))
     }
 
-    /// The code by which `own_put` knows that a node of this store settles this work: the role of the handler's
-    /// transaction may be anybody's. Composed as `own_message` in `sql/fn_own_settle.sql` does.
+    /// Proves to `own_put` that a node of this store settles this work; the transaction may run as any role. The message is
+    /// composed as in `own_message` of `sql/fn_own_settle.sql`.
     async fn proof_of(&self, settlement: &OwnSettlement) -> Result<String, StoreError> {
         fn list<T: ToString>(numbers: &[T]) -> String {
             numbers.iter().map(T::to_string).collect::<Vec<_>>().join(",")

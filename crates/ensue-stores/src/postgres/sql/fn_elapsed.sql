@@ -1,4 +1,4 @@
--- The microseconds between two times. A time without end counts as the last one that there is.
+-- The microseconds between two times. `infinity` counts as the last representable time.
 CREATE OR REPLACE FUNCTION {schema}.elapsed(p_since timestamptz, p_now timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $body$

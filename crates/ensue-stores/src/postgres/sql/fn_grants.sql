@@ -21,7 +21,8 @@ $body$;
 -- the installer may call a function that is not listed.
 --
 -- The list for `serve` is what the statements of a node call, and what those functions call in turn
--- (tests/postgres/conformance.rs runs as a login with this role alone).
+-- (tests/postgres/sql_roles.rs serves with this role alone; conformance.rs adds `operate`, to trim by
+-- a clock that is not the server's).
 CREATE OR REPLACE FUNCTION {schema}.grants() RETURNS TABLE (function_name text, runs_as text, roles text[]) LANGUAGE sql IMMUTABLE
 AS $body$
     VALUES
@@ -84,7 +85,7 @@ AS $body$
             jobs_wake,lane_ask,lanes_park,lock_log,log_bytes,log_tail,member_expired_forget,
             member_leave,member_renew,member_serve,members_forget,new_id,object_is_held,outbox_drain,
             outbox_move,outbox_ring,outbox_tell,outbox_waits,partitions_gone,partitions_set,pulse,
-            purge_keys,recording_time,release_due,rights_beyond,role_name,rule_set,rules_lift,rules_report,rules_tell,
+            purge_keys,recording_time,release_due,rights_not_listed,role_name,rule_set,rules_lift,rules_report,rules_tell,
             schedule_put,schedules_declare,schedules_due,schedules_fire,schedules_next,seq_before,
             served_at,setting,settle_append,settle_deliveries,settle_events,settle_lanes,settle_lines,
             slots_acquire,slots_acquire_soon,slots_release,slots_settle,stored,subscription_delete,
@@ -117,7 +118,7 @@ AS $body$
 $body$;
 
 -- Rights of our roles, other than `ensue_owner`, that are not listed above.
-CREATE OR REPLACE FUNCTION {schema}.rights_beyond() RETURNS TABLE (kind text, name text, "right" text, role text)
+CREATE OR REPLACE FUNCTION {schema}.rights_not_listed() RETURNS TABLE (kind text, name text, "right" text, role text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $body$
@@ -236,9 +237,9 @@ BEGIN
         EXECUTE format('GRANT %s ON %s%I.%I TO %I', v_each.rights, CASE WHEN starts_with(v_each.rights, 'USAGE') THEN 'SEQUENCE ' ELSE '' END,
             {schema_text}, v_each.table_name, v_each.role);
     END LOOP;
-    -- Rights that an earlier version or somebody by hand has granted to these roles.
+    -- Rights of these roles that were granted by an earlier version or by hand.
     FOR v_each IN
-        SELECT x.kind, x.name, x.right, x.role FROM {schema}.rights_beyond() x
+        SELECT x.kind, x.name, x.right, x.role FROM {schema}.rights_not_listed() x
         WHERE x.role IN (SELECT {schema}.role_name(r.name) FROM unnest(v_there) r(name))
     LOOP
         EXECUTE format('REVOKE %s ON %s %s FROM %I', v_each.right, v_each.kind, v_each.name, v_each.role);

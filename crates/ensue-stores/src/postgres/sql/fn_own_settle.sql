@@ -36,7 +36,7 @@ BEGIN
 END
 $body$;
 
--- What the node signs that settles this work, as `proof_of` in own/settle.rs composes it. Texts are led by their lengths in bytes.
+-- Message that a node signs to settle this work, composed as in `proof_of` of own/settle.rs. Each text follows its length in bytes.
 CREATE OR REPLACE FUNCTION {schema}.own_message(
     p_call uuid, p_group text, p_member uuid, p_slots int[], p_fences bigint[], p_lane_changes int[], p_lane_keys text[], p_lane_seqs bigint[],
     p_number bigint, p_stamp bigint, p_fence bigint
@@ -109,7 +109,7 @@ BEGIN
             WHEN j.event_seq < 1 OR j.event_prev NOT BETWEEN 1 AND j.event_seq - 1
                 OR num_nonnulls(j.event_seq, j.event_id, j.event_topic) NOT IN (0, 3) OR j.event_prev IS NOT NULL AND j.event_seq IS NULL
                 OR j.event_topic IS NOT NULL AND {schema}.dotted_fault(j.event_topic, 'order.paid') IS NOT NULL
-                THEN 'names no event by its seq, prev, id and topic'
+                THEN 'has only some of event_seq, event_id and event_topic; set all of them, or none'
         END))
     FROM unnest(p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys, p_attempts_max,
             p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics)
@@ -139,7 +139,7 @@ BEGIN
     END IF;
     IF {schema}.store_code({schema}.own_message(p_call, p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs,
             p_number, p_stamp, p_fence)) IS DISTINCT FROM p_proof OR p_proof IS NULL THEN
-        RAISE EXCEPTION 'the caller does not hold what it settles' USING ERRCODE = '{own_lost}', HINT = 'Roll back and drop the work.';
+        RAISE EXCEPTION 'the proof does not match the settled work' USING ERRCODE = '{own_lost}', HINT = 'Roll back and drop the work.';
     END IF;
     PERFORM {schema}.refuse('p_now ' || {schema}.time_fault(p_now));
     PERFORM {schema}.own_check_lines(p_line_attempts, p_line_at, p_line_levels, p_line_messages);

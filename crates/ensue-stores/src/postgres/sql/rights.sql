@@ -29,7 +29,7 @@ JOIN functions f ON f.name = g.function_name WHERE NOT has_function_privilege(r.
 UNION ALL
 SELECT false, CASE b.kind WHEN 'ROUTINE' THEN format('the role %s may call the function %s', b.role, b.name)
     ELSE format('the role %s may %s %s', b.role, b.right, b.name) END
-FROM {schema}.rights_beyond() b
+FROM {schema}.rights_not_listed() b
 UNION ALL
 SELECT false, format('the role %s may create objects in the schema', r.name)
 FROM schema s JOIN roles r ON r.used_for = 'owner' AND r.oid IS NOT NULL AND r.oid <> s.nspowner

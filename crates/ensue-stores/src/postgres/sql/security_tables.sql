@@ -64,12 +64,12 @@ CREATE TABLE {schema}.outbox_rejected (
     events jsonb
 );
 
--- It took the time and the ids from its caller.
+-- The old version took the time and the ids from its caller.
 DROP FUNCTION IF EXISTS {schema}.outbox_put(timestamptz, uuid[], text[], text[], text[], timestamptz[],
     timestamptz[], uuid[], text[], text[], bytea[]);
 
--- Locks. Each is an empty table: to lock it takes a right that strangers do not have, and writes
--- nothing. Any login of the database could take an advisory lock (S14).
+-- Lock tables, which are empty. Locking one needs a right on it and writes nothing. Any login of the
+-- database could take an advisory lock (S14).
 CREATE TABLE {schema}.log_lock ();
 CREATE TABLE {schema}.serving_lock ();
 CREATE TABLE {schema}.rules_lock ();

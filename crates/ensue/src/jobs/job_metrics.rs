@@ -42,7 +42,7 @@ impl From<&JobOutcome> for AttemptOutcome {
 }
 
 /// The series of one handler. Found by their labels once and kept, because a lookup allocates.
-pub(crate) struct JobFigures {
+pub(crate) struct JobMetrics {
     claims: Counter,
     done: Counter,
     failed: Counter,
@@ -51,9 +51,9 @@ pub(crate) struct JobFigures {
     seconds: Histogram,
 }
 
-static KEPT: LazyLock<RwLock<HashMap<String, Arc<JobFigures>>>> = LazyLock::new(RwLock::default);
+static KEPT: LazyLock<RwLock<HashMap<String, Arc<JobMetrics>>>> = LazyLock::new(RwLock::default);
 
-impl JobFigures {
+impl JobMetrics {
     /// The series of a handler; those past the limit of labels share one.
     pub fn of(handler: &GroupName) -> Arc<Self> {
         if let Some(figures) = KEPT.read().unwrap_or_else(PoisonError::into_inner).get(handler.as_str()) {

@@ -1,34 +1,34 @@
-//! Bounds the body bytes that all requests hold together.
+//! Bounds the bytes that all connections hold together: heads, bodies and answers each have a budget.
 //!
-//! Bytes are reserved as they arrive, so that a client has to send what it takes from others, and are given back with the
-//! body. The first [`FREE_BYTES`] of each body are not counted: ordinary events pass while large bodies fill the budget.
-//! The number of connections bounds those.
+//! Bytes of requests are reserved as they arrive, so that a client has to send what it takes from others. Bytes are
+//! released with the buffer that holds them. The first [`FREE_BYTES`] of each are not counted: ordinary requests and
+//! answers pass while large ones fill the budget. The number of connections bounds those.
 
 use axum::body::Bytes;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Default of the bytes that the bodies of all requests hold together.
-pub const BODIES_BYTES_MAX: usize = 64 << 20;
-/// Bytes of each body that are not counted.
-const FREE_BYTES: usize = 16 << 10;
+/// Default size of a budget.
+pub const BUDGET_BYTES_MAX: usize = 64 << 20;
+/// Bytes of each head, body and answer that are not counted.
+pub(super) const FREE_BYTES: usize = 16 << 10;
 /// Refused bodies that are read to their end at a time: each takes the buffers of its connection.
 const DISCARDS_MAX: usize = 64;
 
-/// A byte budget that requests share.
+/// A byte budget that connections share.
 #[derive(Debug, Clone)]
-pub struct BodyBudget {
+pub struct ByteBudget {
     bytes: Arc<Semaphore>,
     discards: Arc<Semaphore>,
 }
 
-impl Default for BodyBudget {
+impl Default for ByteBudget {
     fn default() -> Self {
-        Self::new(BODIES_BYTES_MAX)
+        Self::new(BUDGET_BYTES_MAX)
     }
 }
 
-impl BodyBudget {
+impl ByteBudget {
     /// A budget of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let bytes = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
@@ -40,29 +40,33 @@ impl BodyBudget {
         self.discards.try_acquire().ok()
     }
 
-    /// What a new body holds: nothing yet.
-    pub(super) fn start(&self) -> Reservation<'_> {
-        Reservation { budget: self, permit: None }
+    /// The bytes that are left.
+    pub(super) fn available(&self) -> usize {
+        self.bytes.available_permits()
+    }
+
+    /// An empty reservation.
+    pub(super) fn start(&self) -> Reservation {
+        Reservation { bytes: self.bytes.clone(), permit: None }
     }
 }
 
-/// The bytes that one body holds.
+/// The bytes that one head, body or answer holds.
 #[derive(Debug)]
-pub(super) struct Reservation<'b> {
-    budget: &'b BodyBudget,
+pub(super) struct Reservation {
+    bytes: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Reservation<'_> {
-    /// Grows to a body of `bytes`; false if the budget does not allow it.
+impl Reservation {
+    /// Grows to `bytes`; false if the budget does not allow it.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let reserved = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.saturating_sub(FREE_BYTES).saturating_sub(reserved);
         if missing == 0 {
             return true;
         }
-        let more =
-            u32::try_from(missing).ok().and_then(|more| self.budget.bytes.clone().try_acquire_many_owned(more).ok());
+        let more = u32::try_from(missing).ok().and_then(|more| self.bytes.clone().try_acquire_many_owned(more).ok());
         match (more, &mut self.permit) {
             (None, _) => return false,
             (Some(more), Some(permit)) => permit.merge(more),
@@ -71,7 +75,15 @@ impl Reservation<'_> {
         true
     }
 
-    /// The body, which holds its bytes until it is dropped.
+    /// Grows to `bytes`, or to what the budget has left.
+    pub fn grow_as_far_as_possible(&mut self, bytes: usize) {
+        let available = self.bytes.available_permits();
+        let reserved = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        // Others may take what is left meanwhile: then this answer counts as nothing.
+        let _is_reserved = self.grow(bytes.min(FREE_BYTES + reserved + available));
+    }
+
+    /// The buffer, which holds its bytes until it is dropped.
     pub fn keep(self, bytes: Bytes) -> Bytes {
         match self.permit {
             None => bytes,
@@ -97,7 +109,7 @@ mod tests {
 
     #[test]
     fn bytes_are_given_back_with_the_body() {
-        let budget = BodyBudget::new(100);
+        let budget = ByteBudget::new(100);
         let (mut one, mut other) = (budget.start(), budget.start());
         assert!(one.grow(FREE_BYTES) && one.grow(FREE_BYTES + 60) && one.grow(FREE_BYTES + 70));
         assert!(other.grow(FREE_BYTES + 30) && !other.grow(FREE_BYTES + 31));
