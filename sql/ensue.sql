@@ -712,7 +712,7 @@ BEGIN
     BEGIN
         IF NEW.value !~ '^[0-9]+$' THEN
             v_span := NEW.value::interval;
-            v_is_span := v_span > interval '0';
+            v_is_span := v_span > interval '0' AND v_span <= interval '1000 years';
         END IF;
     EXCEPTION WHEN data_exception THEN
         v_is_span := false;
@@ -721,7 +721,7 @@ BEGIN
         RETURN NEW;
     ELSIF NEW.key = 'partition_retention_period' THEN
         RAISE EXCEPTION 'partition_retention_period is %: write a length of time such as ''7 days'', or null to keep everything',
-            quote_nullable(NEW.value) USING ERRCODE = 'invalid_parameter_value';
+            quote_nullable(NEW.value) USING ERRCODE = 'invalid_parameter_value', HINT = 'At most 1000 years.';
     ELSIF NEW.key IN ('partition_interval', 'future_intervals_to_create') THEN
         IF v_is_span OR NEW.value ~ v_count AND NEW.value::int > 0
             AND (NEW.key = 'partition_interval' OR NEW.value::int <= 1000) THEN
@@ -729,7 +729,7 @@ BEGIN
         END IF;
         RAISE EXCEPTION '% is %: write %', NEW.key, quote_nullable(NEW.value),
             CASE WHEN NEW.key = 'partition_interval' THEN 'how many events a partition holds, such as ''1000000'''
-                ELSE 'how many partitions are made ahead, 1 to 1000' END || ', or a length of time such as ''1 day'''
+                ELSE 'how many partitions are made ahead, 1 to 1000' END || ', or a length of time such as ''1 day'', at most 1000 years'
             USING ERRCODE = 'invalid_parameter_value';
     ELSIF NEW.key = 'poll_chunk_size' THEN
         IF NEW.value ~ v_count AND NEW.value::int BETWEEN 1 AND 100000 THEN
@@ -1189,7 +1189,7 @@ BEGIN
             USING ERRCODE = 'data_exception';
     END IF;
     o_tail := o_tail + v_logged;
-    PERFORM set_config('ensue.logged', (coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint + v_logged)::text, true);
+    PERFORM set_config('ensue.logged', (CASE WHEN current_user = session_user THEN coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint ELSE 0 END + v_logged)::text, true);
     IF NOT o_more THEN
         PERFORM set_config('ensue.drained_884657cb0d78dfec', v_seen::text, false) WHERE current_user = session_user;
     END IF;
@@ -1272,7 +1272,8 @@ BEGIN
             EXIT;
         EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation OR program_limit_exceeded THEN
             GET STACKED DIAGNOSTICS v_reason = MESSAGE_TEXT, v_table = TABLE_NAME;
-            IF SQLSTATE = '23505' AND v_table <> 'delayed' THEN
+            -- The stack of the caller is not a fault of a row (54001).
+            IF SQLSTATE = '54001' OR SQLSTATE = '23505' AND v_table <> 'delayed' THEN
                 RAISE;
             END IF;
         END;
@@ -1316,7 +1317,9 @@ BEGIN
     END IF;
     v_row.occurred_at := coalesce(requeue_rejected.occurred_at, v_row.occurred_at);
     v_row.not_before := coalesce(requeue_rejected.not_before, v_row.not_before);
-    PERFORM "ensue".check_event(v_row.topic, v_row.payload, v_row.object, v_row.metadata, v_row.key,
+    -- What Ensue itself has published keeps its reserved topic.
+    PERFORM "ensue".check_event(CASE WHEN starts_with(v_row.topic, 'ensue.')
+            THEN substr(v_row.topic, length('ensue.') + 1) ELSE v_row.topic END, v_row.payload, v_row.object, v_row.metadata, v_row.key,
         v_row.occurred_at, v_row.not_before);
     v_id := CASE WHEN EXISTS (SELECT 1 FROM "ensue".delayed d WHERE d.id = v_row.id)
         THEN "ensue".new_id() ELSE v_row.id END;
@@ -1664,7 +1667,7 @@ BEGIN
     )
     SELECT count(*) INTO o_count FROM chained c;
     o_last := v_tail + o_count;
-    PERFORM set_config('ensue.logged', (coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint + o_count)::text, true);
+    PERFORM set_config('ensue.logged', (CASE WHEN current_user = session_user THEN coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint ELSE 0 END + o_count)::text, true);
     o_count := o_count + v_moved;
     SELECT d.not_before INTO o_next_due
     FROM "ensue".delayed d WHERE d.seq IS NULL ORDER BY d.not_before, d.accepted LIMIT 1;
@@ -2564,7 +2567,7 @@ BEGIN
     ) a;
     v_logged := (SELECT count(*) FROM unnest(o_seqs, o_ids) x(seq, id) WHERE x.seq IS NOT NULL AND x.id IS NULL);
     o_tail := o_tail + v_logged;
-    PERFORM set_config('ensue.logged', (coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint + v_logged)::text, true);
+    PERFORM set_config('ensue.logged', (CASE WHEN current_user = session_user THEN coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint ELSE 0 END + v_logged)::text, true);
 END
 $body$;
 
@@ -4658,6 +4661,8 @@ CREATE OR REPLACE FUNCTION "ensue".schedules_fire(
     OUT o_run_jobs bigint[], OUT o_run_stamps bigint[], OUT o_run_overlapped boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+-- One schedule whose job waits for somebody's transaction (its unique key) must not hold up the others.
+SET lock_timeout = '500ms'
 AS $body$
 DECLARE
     v_picked int[];
@@ -5094,7 +5099,8 @@ AS $body$
         'not_before ' || "ensue".time_fault(p_not_before))
 $body$;
 
--- The fault of content with this many bytes, or null.
+-- The fault of content with this many bytes, or null. Callers measure the text, as readers will get
+-- it: jsonb keeps `1e131000` in a few bytes.
 CREATE OR REPLACE FUNCTION "ensue".size_fault(p_bytes bigint) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE WHEN p_bytes > 1048576
@@ -5114,9 +5120,8 @@ BEGIN
         "ensue".event_fault(p_topic, p_object, p_key, p_occurred_at, p_not_before),
         CASE WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}''' END,
         CASE WHEN jsonb_typeof(p_metadata) <> 'object' THEN 'metadata must be a JSON object, such as {"trace":"abc"}' END);
-    IF v_fault IS NULL AND pg_column_size(p_payload) + coalesce(pg_column_size(p_metadata), 0) > 262144 THEN
-        v_fault := "ensue".size_fault(octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0));
-    END IF;
+    v_fault := coalesce(v_fault,
+        "ensue".size_fault(octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0)));
     IF v_fault IS NOT NULL THEN
         PERFORM "ensue".refuse(v_fault);
     END IF;
@@ -5125,11 +5130,13 @@ $body$;
 
 -- Lets a drain that sleeps know that there is something, when the caller commits. Who finds it awake pays nothing: to NOTIFY
 -- locks the whole database for the length of a commit. A drain that would sleep must have this lock alone, so that it does not fall asleep
--- beside somebody who was counting on it (postgres/bell.rs). `SET ensue.wake_up = off` leaves it out: then a look a second finds it.
+-- beside somebody who was counting on it (postgres/bell.rs). `SET ensue.wake_up = off` leaves it out: then a look a second finds it. So does a queue of
+-- notifications that is nearly full: any login can fill it, and to NOTIFY would fail then.
 CREATE OR REPLACE FUNCTION "ensue".outbox_ring() RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
-    IF current_setting('ensue.wake_up', true) IS DISTINCT FROM 'off' AND NOT pg_try_advisory_xact_lock_shared(6921643701205228211) THEN
+    IF current_setting('ensue.wake_up', true) IS DISTINCT FROM 'off' AND NOT pg_try_advisory_xact_lock_shared(6921643701205228211)
+        AND pg_notification_queue_usage() < 0.5 THEN
         PERFORM pg_notify('ensue_80fbfcc3e909d39c', '');
     END IF;
 END
@@ -5248,6 +5255,7 @@ AS $body$
 DECLARE
     v_id_start pg_catalog.text := left("ensue".new_id()::text, 31);
     v_count int;
+    v_bytes bigint;
     v_part pg_catalog.jsonb;
     v_are_plain boolean;
     v_topics pg_catalog.text[];
@@ -5257,6 +5265,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     v_count := jsonb_array_length(publish_many.events);
+    v_bytes := octet_length(publish_many.events::text);
     IF v_count > 1000 THEN
         FOR v_part IN
             SELECT jsonb_agg(e.value ORDER BY e.n) FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n)
@@ -5269,10 +5278,11 @@ BEGIN
         SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
                 AND jsonb_typeof(s.value -> 'topic') = 'string' AND coalesce(jsonb_typeof(s.value -> 'object') IN ('string', 'null'), true)
                 AND "ensue".plain_fault(s.object, 512) IS NULL
-                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= 262144
+                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true)
+                AND (v_bytes <= 262144 OR octet_length(s.value::text) <= 262144)
                 -- What is no uuid is refused now, and not when it is moved.
                 AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
-                AND sum(pg_column_size(s.value)) <= 4194304,
+                AND v_bytes <= 4194304,
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
         FROM (
@@ -5449,14 +5459,22 @@ BEGIN
 END
 $body$;
 
+-- Bytes of JSON as readers will get it. Only a number with an exponent is longer when jsonb writes it.
+CREATE OR REPLACE FUNCTION "ensue".written_bytes(p_json text) RETURNS bigint LANGUAGE sql STABLE
+AS $body$
+    SELECT CASE WHEN octet_length(p_json) <= 1048576 AND p_json ~ '[0-9][eE]'
+        THEN octet_length(p_json::jsonb::text) ELSE octet_length(p_json) END
+$body$;
+
 -- The fault of what outbox_put is given as content, or null.
 CREATE OR REPLACE FUNCTION "ensue".put_fault(p_payload text, p_metadata text, p_key text, p_fingerprint bytea)
 RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE
         WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}'''
-        WHEN octet_length(p_payload) + coalesce(octet_length(p_metadata), 0) > 1048576
-            THEN "ensue".size_fault(octet_length(p_payload) + coalesce(octet_length(p_metadata), 0))
+        WHEN "ensue".written_bytes(p_payload) + coalesce("ensue".written_bytes(p_metadata), 0) > 1048576
+            THEN "ensue".size_fault(
+                "ensue".written_bytes(p_payload) + coalesce("ensue".written_bytes(p_metadata), 0))
         WHEN jsonb_typeof(p_metadata::jsonb) <> 'object'
             THEN 'metadata must be a JSON object, such as {"trace":"abc"}'
         WHEN p_key IS NOT NULL AND octet_length(p_fingerprint) IS DISTINCT FROM 32
@@ -5675,7 +5693,7 @@ BEGIN
     END IF;
     PERFORM "ensue".refuse(format('jobs[%s] ', j.n - 1) || coalesce(
         "ensue".job_fault(j.handler, j.object, j.key, j.payload::jsonb, coalesce(j.metadata, '{}')::jsonb,
-            octet_length(j.payload) + coalesce(octet_length(j.metadata), 2), j.attempts_max, coalesce(j.ordered, true),
+            "ensue".written_bytes(j.payload) + coalesce("ensue".written_bytes(j.metadata), 2), j.attempts_max, coalesce(j.ordered, true),
             coalesce(j.exhausted, 'hold'), j.not_before),
         CASE
             WHEN j.chance IS NULL OR j.chance NOT BETWEEN 0 AND 4095 THEN 'has no chance from 0 to 4095'
@@ -6326,7 +6344,7 @@ BEGIN
                 "ensue".stored_time(coalesce(p.occurred_at, p.recorded_at)), "ensue".stored_time(p.recorded_at), p.to_subscription)::"ensue".condition_event ORDER BY p.seq)
         INTO v_page
         FROM (
-            SELECT e.*, coalesce(sum(CASE WHEN pg_column_size(e.payload) < 1500 THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
+            SELECT e.*, coalesce(sum(CASE WHEN pg_column_size(e.payload) < 1500 AND pg_column_compression(e.payload) IS NULL THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)) OVER (ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS size_before
             FROM (
                 SELECT * FROM "ensue".stored_events log WHERE log.seq > o_at AND log.seq > v_trimmed_to ORDER BY log.seq LIMIT v_rows
             ) e
@@ -6408,10 +6426,10 @@ BEGIN
         END IF;
         SELECT least(v_end, min(w.seq) - 1) INTO v_end
         FROM (
-            SELECT e.seq, sum(CASE WHEN pg_column_size(e.payload) < 1500 THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)) OVER (ORDER BY e.seq) AS bytes, row_number() OVER (ORDER BY e.seq) AS n
+            SELECT e.seq, sum(CASE WHEN pg_column_size(e.payload) < 1500 AND pg_column_compression(e.payload) IS NULL THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)) OVER (ORDER BY e.seq) AS bytes, row_number() OVER (ORDER BY e.seq) AS n
             FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted)
         ) w WHERE w.bytes > v_room AND (w.n > 1 OR cardinality(o_events) > 0);
-        SELECT coalesce(sum(CASE WHEN pg_column_size(e.payload) < 1500 THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)), 0) INTO v_bytes FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted) AND e.seq <= v_end;
+        SELECT coalesce(sum(CASE WHEN pg_column_size(e.payload) < 1500 AND pg_column_compression(e.payload) IS NULL THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END + coalesce(octet_length(e.metadata::text), 2)), 0) INTO v_bytes FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted) AND e.seq <= v_end;
         v_room := v_room - v_bytes;
         o_events := o_events || ARRAY(SELECT e FROM unnest(v_page) e WHERE e.seq = ANY (v_wanted) AND e.seq <= v_end ORDER BY e.seq);
         o_seqs := o_seqs || v_seqs;
@@ -7024,6 +7042,18 @@ BEGIN
 END
 $body$;
 
+-- Notes that these handlers are served until then. What another transaction has noted and not
+-- committed yet is left out, so that nobody waits for it.
+CREATE OR REPLACE FUNCTION "ensue".jobs_served(p_handlers text[], p_until timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    INSERT INTO "ensue".job_servers AS s (handler, until)
+    SELECT h.key, p_until FROM (SELECT DISTINCT x.key FROM unnest(p_handlers) x(key)) h
+    WHERE pg_try_advisory_xact_lock(-905339084, hashtext(h.key)) ORDER BY h.key
+    ON CONFLICT (handler) DO UPDATE SET until = greatest(s.until, excluded.until);
+END
+$body$;
+
 -- Claims up to so many jobs of these handlers, and gives a claim with each: whoever holds it settles the job. Attempts are counted here.
 --
 -- Call it in a transaction of its own, as it commits what a worker has got: nobody else can be told before that, and who pauses something waits for its end.
@@ -7058,10 +7088,11 @@ BEGIN
     END IF;
     PERFORM "ensue".rules_expire();
     PERFORM "ensue".jobs_tick(1000);
-    -- It is known for a minute that the handler is served. Written now and then: somebody may ask often.
-    INSERT INTO "ensue".job_servers AS s (handler, until)
-    SELECT h.key, v_now + interval '1 minute' FROM unnest(v_handlers) h(key) ORDER BY h.key
-    ON CONFLICT (handler) DO UPDATE SET until = excluded.until WHERE s.until < v_now + interval '30 seconds';
+    -- For a minute. Written twice a minute at most: workers may claim often.
+    PERFORM "ensue".jobs_served(ARRAY(
+            SELECT h.key FROM unnest(v_handlers) h(key) WHERE NOT EXISTS (
+                SELECT 1 FROM "ensue".job_servers s WHERE s.handler = h.key AND s.until >= v_now + interval '30 seconds')),
+        v_now + interval '1 minute');
     SELECT array_agg('handler:' || s.key), array_agg(s.n::int) INTO v_scopes, v_scope_of
     FROM (
         SELECT h.n, array_to_string((string_to_array(h.key, '.'))[:d.depth], '.') AS key
@@ -7158,6 +7189,9 @@ AS $body$
 DECLARE
     v_ended pg_catalog.record;
 BEGIN
+    PERFORM "ensue".refuse(CASE WHEN octet_length(result::text) > 1048576
+        THEN format('result has %s bytes; at most 1048576 are allowed: store it elsewhere and return a reference',
+            octet_length(result::text)) END);
     SELECT * INTO v_ended
     FROM "ensue".job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
     IF NOT v_ended.o_repeated AND events IS NOT NULL AND events NOT IN ('null', '[]') THEN
@@ -7168,6 +7202,7 @@ END
 $body$;
 
 -- It failed. It is tried again while it has attempts left, after so long or as its handler says, unless `retry` is false: then it is dead.
+-- An error is cut at 16384 characters.
 CREATE OR REPLACE FUNCTION "ensue".fail_job(
     id text, claim text, error text, retry boolean DEFAULT true, retry_in interval DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -7193,7 +7228,7 @@ BEGIN
     v_wait := least(coalesce(retry_in, "ensue".job_delay(v_job.handler, v_job.attempts)), 31622400000000 * interval '1 microsecond');
     RETURN (SELECT e.o_state FROM "ensue".job_end_one(id, claim, 'fail', CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END,
         'cancelled', false, CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END,
-        coalesce(nullif(error, ''), 'the worker gave no reason'), NULL) e);
+        coalesce(nullif(left(error, 16384), ''), 'the worker gave no reason'), NULL) e);
 END
 $body$;
 
@@ -7321,11 +7356,11 @@ BEGIN
 END
 $body$;
 
--- Is there room for it in an event? Its size as text is only looked at where it may be too large.
+-- Whether the payload fits into an event; an error if not.
 CREATE OR REPLACE FUNCTION "ensue".mutation_fits(p_topic text, p_payload jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
-    IF pg_column_size(p_payload) > 262144 AND octet_length(p_payload::text) > 1048576 THEN
+    IF octet_length(p_payload::text) > 1048576 THEN
         RAISE EXCEPTION 'a row has % bytes as the payload of %; at most 1048576 are allowed', octet_length(p_payload::text), p_topic
             USING ERRCODE = 'program_limit_exceeded',
                 HINT = 'Leave large columns out in mutation_payload, or stop_table_mutations for this table.';
@@ -7346,8 +7381,8 @@ $body$;
 -- lock on the table, so columns keep their types, and a domain cannot change its base type. The
 -- attributes of a composite type can change, so they are not looked at.
 --
--- Raises an error for a trigger that does not name its transition tables as push_table_mutations
--- does: the names would be looked up among the temporary relations of the session.
+-- Raises an error for a trigger that is not of the kind that push_table_mutations creates: the names
+-- of its transition tables would be looked up among the temporary relations of the session.
 CREATE OR REPLACE FUNCTION "ensue".mutation_columns(p_table oid, p_trigger name, p_old name, p_new name) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $body$
@@ -7357,7 +7392,9 @@ DECLARE
 BEGIN
     IF NOT EXISTS (
         SELECT 1 FROM pg_trigger t WHERE t.tgrelid = p_table AND t.tgname = p_trigger
-            AND t.tgoldtable IS NOT DISTINCT FROM p_old AND t.tgnewtable IS NOT DISTINCT FROM p_new) THEN
+            AND t.tgoldtable IS NOT DISTINCT FROM p_old AND t.tgnewtable IS NOT DISTINCT FROM p_new
+            -- AFTER one operation, FOR EACH STATEMENT.
+            AND t.tgtype = CASE WHEN p_old IS NULL THEN 4 WHEN p_new IS NULL THEN 8 ELSE 16 END) THEN
         RAISE EXCEPTION 'the trigger % of % was not created by push_table_mutations', quote_ident(p_trigger), p_table::regclass
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop the trigger and call push_table_mutations.';
     END IF;
@@ -7761,7 +7798,7 @@ AS $body$
             grants,group_delete,group_make,group_replay,group_seek,group_sweep,is_task,
             job_bucket,job_kept,job_say,jobs_end,jobs_enqueue,jobs_fetch,jobs_go_on,jobs_insert,
             jobs_lock,jobs_place,jobs_purge,jobs_ready,jobs_renew,jobs_ring,jobs_say,jobs_send_alike,
-            jobs_sent_before,jobs_settle,jobs_steer,jobs_succeed,jobs_tell,jobs_turn,jobs_turn_object,
+            jobs_sent_before,jobs_served,jobs_settle,jobs_steer,jobs_succeed,jobs_tell,jobs_turn,jobs_turn_object,
             jobs_wake,lane_ask,lanes_park,lock_log,log_bytes,log_tail,member_expired_forget,
             member_leave,member_renew,member_serve,members_forget,new_id,object_is_held,outbox_drain,
             outbox_move,outbox_ring,outbox_tell,outbox_waits,partitions_gone,partitions_set,pulse,

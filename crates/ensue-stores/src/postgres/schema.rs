@@ -49,6 +49,12 @@ pub(super) const LOG_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long a call over SQL waits for the lock of a lane, unless its session has a `lock_timeout`.
 const LANE_LOCK_TIME_MAX: Duration = Duration::from_secs(30);
+/// Characters of an error that a worker gives over SQL.
+const ERROR_CHARS_MAX: &str = "16384";
+/// The longest length of time that a setting may have, in years.
+const SPAN_YEARS_MAX: &str = "1000";
+/// The share of the server's queue of notifications beyond which nothing is added to it.
+const NOTIFY_QUEUE_MAX: &str = "0.5";
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
 
@@ -65,7 +71,9 @@ const NOTE_DRAINED: &str = "set_config('{drained}', v_seen::text, false) WHERE c
 
 /// The number of events that the current transaction has moved or settled into the log. `outbox_move`, `release_due` and
 /// `settle_append` add to the setting, which ends with the transaction; an aborted subtransaction takes its part back.
-const LOGGED: &str = "coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint";
+/// As any login can set it, SECURITY DEFINER functions take it for 0.
+const LOGGED: &str = "CASE WHEN current_user = session_user \
+     THEN coalesce(nullif(current_setting('ensue.logged', true), ''), '0')::bigint ELSE 0 END";
 
 /// The statements of all verbs, for one schema.
 #[derive(Debug)]
@@ -184,6 +192,7 @@ impl Schema {
             .replace("{log_lock_time_max}", &format!("{}ms", LOG_LOCK_TIME_MAX.as_millis()))
             .replace("{lane_lock_time_max}", &format!("{}ms", LANE_LOCK_TIME_MAX.as_millis()))
             .replace("{lock_migrations}", &self.lock_key("migrations").to_string())
+            .replace("{lock_served}", &(self.lock_key("served") as i32).to_string())
             .replace("{lock_lanes}", &(self.lock_key("lanes") as i32).to_string())
             .replace("{job_j}", &columns_of_j())
             .replace("{job_table}", &columns_with_types())
@@ -208,6 +217,9 @@ impl Schema {
             .replace("{lock_asleep}", &self.lock_key("asleep").to_string())
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
             .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
+            .replace("{error_chars_max}", ERROR_CHARS_MAX)
+            .replace("{span_years_max}", SPAN_YEARS_MAX)
+            .replace("{notify_queue_max}", NOTIFY_QUEUE_MAX)
             .replace("{backlog}", BACKLOG)
             .replace("{look_noted_transactions_max}", &LOOK_NOTED_TRANSACTIONS_MAX.to_string())
             .replace("{taken_back}", TAKEN_BACK)
@@ -264,11 +276,11 @@ impl Schema {
     }
 }
 
-/// The size of a row's content as text. A small value is not compressed, and its stored size will do; the size of a
-/// large one is what it takes when it is read.
+/// The size of a row's content as text. The stored size of a small value will do, unless it is compressed; the size of
+/// another is what it takes when it is read.
 fn bytes_of(row: &str) -> String {
     format!(
-        "CASE WHEN pg_column_size({row}.payload) < 1500 THEN pg_column_size({row}.payload) \
+        "CASE WHEN pg_column_size({row}.payload) < 1500 AND pg_column_compression({row}.payload) IS NULL THEN pg_column_size({row}.payload) \
          ELSE octet_length({row}.payload::text) END + coalesce(octet_length({row}.metadata::text), 2)"
     )
 }

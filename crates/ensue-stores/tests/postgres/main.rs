@@ -32,6 +32,7 @@ mod sql_claims;
 mod sql_conditions;
 mod sql_consume;
 mod sql_definers;
+mod sql_isolation;
 mod sql_mutants;
 mod sql_operate;
 mod sql_roles;

@@ -163,6 +163,24 @@ async fn trigger_without_transition_tables_is_refused() {
     assert_eq!(owner.ran().await, [""; 0]);
 }
 
+/// One of another kind would publish rows twice, or an update as an insert.
+#[tokio::test]
+async fn trigger_of_another_kind_is_refused() {
+    let owner = TableOwner::new().await;
+    owner.run("CREATE TABLE APP.t (id int PRIMARY KEY); INSERT INTO APP.t VALUES (1)").await;
+    for (kind, sql) in [
+        ("UPDATE ON APP.t REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT", "UPDATE APP.t SET id = 2"),
+        ("INSERT ON APP.t REFERENCING NEW TABLE AS new_rows FOR EACH ROW", "INSERT INTO APP.t VALUES (3), (4)"),
+    ] {
+        let create = format!("CREATE TRIGGER own AFTER {kind} EXECUTE FUNCTION LOG.mutations_insert()");
+        owner.run(&create).await;
+        let refused = owner.client.batch_execute(&owner.filled(sql)).await.expect_err(sql);
+        let refused = refused.as_db_error().unwrap().message();
+        assert!(refused.contains("was not created by push_table_mutations"), "{refused}");
+        owner.run("DROP TRIGGER own ON APP.t").await;
+    }
+}
+
 /// The view of the log gives a reader no operator of its search path to run, whoever reads it.
 #[tokio::test]
 async fn reading_the_log_calls_nothing_from_the_search_path() {

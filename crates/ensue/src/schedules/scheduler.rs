@@ -206,7 +206,12 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
         }
         match bus.store().fire(part.clone()).await {
             Ok(fired) => bus.inner().announce_fired(&fired),
-            Err(error @ (StoreError::Invalid(_) | StoreError::Engine(_) | StoreError::Conflict(_))) => {
+            Err(
+                error @ (StoreError::Invalid(_)
+                | StoreError::Engine(_)
+                | StoreError::Conflict(_)
+                | StoreError::Overloaded(_)),
+            ) => {
                 if part.len() > 1 {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);

@@ -206,6 +206,37 @@ async fn a_schedule_that_a_wrong_clock_has_fired_goes_on_when_put_anew() {
     assert!(!is_new && seen.kept.due <= Some(now + SignedDuration::from_mins(1)), "{seen:?}");
 }
 
+/// H20: the job of one waits for somebody's open transaction, which has sent a job with the same unique key.
+#[tokio::test]
+async fn schedule_whose_job_waits_for_a_transaction_does_not_stop_the_others() {
+    let (url, schema) = ensue_conformance::postgres::fresh_schema("schedules");
+    let bus = Ensue::open(&url).await.unwrap();
+    let url = ensue_conformance::postgres::shared_url();
+    let (session, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    session.batch_execute(&format!("BEGIN; SELECT {schema}.enqueue('task.x.y')")).await.unwrap();
+    let every_second = |schedule: &str, target: Target| {
+        Schedule::new(name(schedule), Timing::every(SignedDuration::from_secs(1), None).unwrap(), target)
+    };
+    bus.schedule(every_second("blocked", Target::Handler(name("task.x.y")))).await.unwrap();
+    bus.schedule(every_second("good", topic())).await.unwrap();
+    let running = bus.start().await.unwrap();
+    until("the good one fires", async || (events(&bus).await.len() >= 2).then_some(())).await;
+    until("the blocked one says why it does not", async || {
+        let runs = runs(&bus, "blocked").await;
+        runs.iter()
+            .any(|run| matches!(&run.outcome, RunOutcome::Skipped(why) if why.contains("open transaction")))
+            .then_some(())
+    })
+    .await;
+    session.batch_execute("ROLLBACK").await.unwrap();
+    until("the blocked one fires", async || {
+        runs(&bus, "blocked").await.iter().any(|run| matches!(run.outcome, RunOutcome::Job(_))).then_some(())
+    })
+    .await;
+    running.shutdown(LONG).await.unwrap();
+}
+
 /// H20: one that cannot be read is let be, and says so; the others fire.
 #[tokio::test]
 async fn one_bad_schedule_does_not_stop_the_others() {

@@ -138,10 +138,9 @@ impl JobsSql {
                  JOIN {schema}.job_lines l ON l.number = j.number \
                  WHERE j.number = $1 AND j.stamp = $2 AND l.line > $3 ORDER BY l.line LIMIT $4"),
             counts: sql(include_str!("../sql/job_counts.sql")),
-            serve: sql("INSERT INTO {schema}.job_servers AS s (handler, until) \
-                 SELECT DISTINCT x.handler, coalesce($1::timestamptz, clock_timestamp()) + $2::bigint * interval '1 microsecond' \
-                 FROM unnest($3::text[]) x(handler) ORDER BY x.handler \
-                 ON CONFLICT (handler) DO UPDATE SET until = greatest(s.until, excluded.until)"),
+            serve: sql(
+                "SELECT {schema}.jobs_served($3::text[], coalesce($1::timestamptz, clock_timestamp()) + $2::bigint * interval '1 microsecond')",
+            ),
             servers: sql("SELECT handler, until FROM {schema}.job_servers ORDER BY handler"),
             purge: sql(&function("jobs_purge", 3)),
             rules: sql(

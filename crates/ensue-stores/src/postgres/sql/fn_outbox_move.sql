@@ -281,7 +281,8 @@ BEGIN
             EXIT;
         EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation OR program_limit_exceeded THEN
             GET STACKED DIAGNOSTICS v_reason = MESSAGE_TEXT, v_table = TABLE_NAME;
-            IF SQLSTATE = '23505' AND v_table <> 'delayed' THEN
+            -- The stack of the caller is not a fault of a row (54001).
+            IF SQLSTATE = '54001' OR SQLSTATE = '23505' AND v_table <> 'delayed' THEN
                 RAISE;
             END IF;
         END;
@@ -325,7 +326,9 @@ BEGIN
     END IF;
     v_row.occurred_at := coalesce(requeue_rejected.occurred_at, v_row.occurred_at);
     v_row.not_before := coalesce(requeue_rejected.not_before, v_row.not_before);
-    PERFORM {schema}.check_event(v_row.topic, v_row.payload, v_row.object, v_row.metadata, v_row.key,
+    -- What Ensue itself has published keeps its reserved topic.
+    PERFORM {schema}.check_event(CASE WHEN starts_with(v_row.topic, '{reserved}.')
+            THEN substr(v_row.topic, length('{reserved}.') + 1) ELSE v_row.topic END, v_row.payload, v_row.object, v_row.metadata, v_row.key,
         v_row.occurred_at, v_row.not_before);
     v_id := CASE WHEN EXISTS (SELECT 1 FROM {schema}.delayed d WHERE d.id = v_row.id)
         THEN {schema}.new_id() ELSE v_row.id END;

@@ -20,14 +20,22 @@ BEGIN
 END
 $body$;
 
+-- Bytes of JSON as readers will get it. Only a number with an exponent is longer when jsonb writes it.
+CREATE OR REPLACE FUNCTION {schema}.written_bytes(p_json text) RETURNS bigint LANGUAGE sql STABLE
+AS $body$
+    SELECT CASE WHEN octet_length(p_json) <= {event_bytes_max} AND p_json ~ '[0-9][eE]'
+        THEN octet_length(p_json::jsonb::text) ELSE octet_length(p_json) END
+$body$;
+
 -- The fault of what outbox_put is given as content, or null.
 CREATE OR REPLACE FUNCTION {schema}.put_fault(p_payload text, p_metadata text, p_key text, p_fingerprint bytea)
 RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE
         WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}'''
-        WHEN octet_length(p_payload) + coalesce(octet_length(p_metadata), 0) > {event_bytes_max}
-            THEN {schema}.size_fault(octet_length(p_payload) + coalesce(octet_length(p_metadata), 0))
+        WHEN {schema}.written_bytes(p_payload) + coalesce({schema}.written_bytes(p_metadata), 0) > {event_bytes_max}
+            THEN {schema}.size_fault(
+                {schema}.written_bytes(p_payload) + coalesce({schema}.written_bytes(p_metadata), 0))
         WHEN jsonb_typeof(p_metadata::jsonb) <> 'object'
             THEN 'metadata must be a JSON object, such as {"trace":"abc"}'
         WHEN p_key IS NOT NULL AND octet_length(p_fingerprint) IS DISTINCT FROM 32

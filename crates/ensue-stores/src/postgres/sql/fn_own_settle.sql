@@ -99,7 +99,7 @@ BEGIN
     END IF;
     PERFORM {schema}.refuse(format('jobs[%s] ', j.n - 1) || coalesce(
         {schema}.job_fault(j.handler, j.object, j.key, j.payload::jsonb, coalesce(j.metadata, '{}')::jsonb,
-            octet_length(j.payload) + coalesce(octet_length(j.metadata), 2), j.attempts_max, coalesce(j.ordered, true),
+            {schema}.written_bytes(j.payload) + coalesce({schema}.written_bytes(j.metadata), 2), j.attempts_max, coalesce(j.ordered, true),
             coalesce(j.exhausted, 'hold'), j.not_before),
         CASE
             WHEN j.chance IS NULL OR j.chance NOT BETWEEN 0 AND 4095 THEN 'has no chance from 0 to 4095'

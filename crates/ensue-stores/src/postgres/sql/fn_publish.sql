@@ -19,7 +19,8 @@ AS $body$
         'not_before ' || {schema}.time_fault(p_not_before))
 $body$;
 
--- The fault of content with this many bytes, or null.
+-- The fault of content with this many bytes, or null. Callers measure the text, as readers will get
+-- it: jsonb keeps `1e131000` in a few bytes.
 CREATE OR REPLACE FUNCTION {schema}.size_fault(p_bytes bigint) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT CASE WHEN p_bytes > {event_bytes_max}
@@ -39,9 +40,8 @@ BEGIN
         {schema}.event_fault(p_topic, p_object, p_key, p_occurred_at, p_not_before),
         CASE WHEN p_payload IS NULL THEN 'payload is missing; write a JSON value, such as ''{}''' END,
         CASE WHEN jsonb_typeof(p_metadata) <> 'object' THEN 'metadata must be a JSON object, such as {"trace":"abc"}' END);
-    IF v_fault IS NULL AND pg_column_size(p_payload) + coalesce(pg_column_size(p_metadata), 0) > {event_bytes_near} THEN
-        v_fault := {schema}.size_fault(octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0));
-    END IF;
+    v_fault := coalesce(v_fault,
+        {schema}.size_fault(octet_length(p_payload::text) + coalesce(octet_length(p_metadata::text), 0)));
     IF v_fault IS NOT NULL THEN
         PERFORM {schema}.refuse(v_fault);
     END IF;
@@ -50,11 +50,13 @@ $body$;
 
 -- Lets a drain that sleeps know that there is something, when the caller commits. Who finds it awake pays nothing: to NOTIFY
 -- locks the whole database for the length of a commit. A drain that would sleep must have this lock alone, so that it does not fall asleep
--- beside somebody who was counting on it (postgres/bell.rs). `SET ensue.wake_up = off` leaves it out: then a look a second finds it.
+-- beside somebody who was counting on it (postgres/bell.rs). `SET ensue.wake_up = off` leaves it out: then a look a second finds it. So does a queue of
+-- notifications that is nearly full: any login can fill it, and to NOTIFY would fail then.
 CREATE OR REPLACE FUNCTION {schema}.outbox_ring() RETURNS void LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
-    IF current_setting('ensue.wake_up', true) IS DISTINCT FROM 'off' AND NOT pg_try_advisory_xact_lock_shared({lock_asleep}) THEN
+    IF current_setting('ensue.wake_up', true) IS DISTINCT FROM 'off' AND NOT pg_try_advisory_xact_lock_shared({lock_asleep})
+        AND pg_notification_queue_usage() < {notify_queue_max} THEN
         PERFORM pg_notify('{bell}', '');
     END IF;
 END
@@ -173,6 +175,7 @@ AS $body$
 DECLARE
     v_id_start pg_catalog.text := left({schema}.new_id()::text, 31);
     v_count int;
+    v_bytes bigint;
     v_part pg_catalog.jsonb;
     v_are_plain boolean;
     v_topics pg_catalog.text[];
@@ -182,6 +185,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     v_count := jsonb_array_length(publish_many.events);
+    v_bytes := octet_length(publish_many.events::text);
     IF v_count > {outbox_row_events_max} THEN
         FOR v_part IN
             SELECT jsonb_agg(e.value ORDER BY e.n) FROM jsonb_array_elements(publish_many.events) WITH ORDINALITY e(value, n)
@@ -194,10 +198,11 @@ BEGIN
         SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
                 AND jsonb_typeof(s.value -> 'topic') = 'string' AND coalesce(jsonb_typeof(s.value -> 'object') IN ('string', 'null'), true)
                 AND {schema}.plain_fault(s.object, {object_bytes_max}) IS NULL
-                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true) AND pg_column_size(s.value) <= {event_bytes_near}
+                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true)
+                AND (v_bytes <= {event_bytes_near} OR octet_length(s.value::text) <= {event_bytes_near})
                 -- What is no uuid is refused now, and not when it is moved.
                 AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
-                AND sum(pg_column_size(s.value)) <= {page_bytes_max},
+                AND v_bytes <= {page_bytes_max},
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
         FROM (

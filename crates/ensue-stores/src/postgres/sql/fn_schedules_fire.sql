@@ -21,6 +21,8 @@ CREATE OR REPLACE FUNCTION {schema}.schedules_fire(
     OUT o_run_jobs bigint[], OUT o_run_stamps bigint[], OUT o_run_overlapped boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+-- One schedule whose job waits for somebody's transaction (its unique key) must not hold up the others.
+SET lock_timeout = '500ms'
 AS $body$
 DECLARE
     v_picked int[];

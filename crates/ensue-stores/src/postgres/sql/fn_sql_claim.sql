@@ -71,6 +71,18 @@ BEGIN
 END
 $body$;
 
+-- Notes that these handlers are served until then. What another transaction has noted and not
+-- committed yet is left out, so that nobody waits for it.
+CREATE OR REPLACE FUNCTION {schema}.jobs_served(p_handlers text[], p_until timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+BEGIN
+    INSERT INTO {schema}.job_servers AS s (handler, until)
+    SELECT h.key, p_until FROM (SELECT DISTINCT x.key FROM unnest(p_handlers) x(key)) h
+    WHERE pg_try_advisory_xact_lock({lock_served}, hashtext(h.key)) ORDER BY h.key
+    ON CONFLICT (handler) DO UPDATE SET until = greatest(s.until, excluded.until);
+END
+$body$;
+
 -- Claims up to so many jobs of these handlers, and gives a claim with each: whoever holds it settles the job. Attempts are counted here.
 --
 -- Call it in a transaction of its own, as it commits what a worker has got: nobody else can be told before that, and who pauses something waits for its end.
@@ -105,10 +117,11 @@ BEGIN
     END IF;
     PERFORM {schema}.rules_expire();
     PERFORM {schema}.jobs_tick({jobs_max});
-    -- It is known for a minute that the handler is served. Written now and then: somebody may ask often.
-    INSERT INTO {schema}.job_servers AS s (handler, until)
-    SELECT h.key, v_now + interval '1 minute' FROM unnest(v_handlers) h(key) ORDER BY h.key
-    ON CONFLICT (handler) DO UPDATE SET until = excluded.until WHERE s.until < v_now + interval '30 seconds';
+    -- For a minute. Written twice a minute at most: workers may claim often.
+    PERFORM {schema}.jobs_served(ARRAY(
+            SELECT h.key FROM unnest(v_handlers) h(key) WHERE NOT EXISTS (
+                SELECT 1 FROM {schema}.job_servers s WHERE s.handler = h.key AND s.until >= v_now + interval '30 seconds')),
+        v_now + interval '1 minute');
     SELECT array_agg('handler:' || s.key), array_agg(s.n::int) INTO v_scopes, v_scope_of
     FROM (
         SELECT h.n, array_to_string((string_to_array(h.key, '.'))[:d.depth], '.') AS key

@@ -56,11 +56,11 @@ BEGIN
 END
 $body$;
 
--- Is there room for it in an event? Its size as text is only looked at where it may be too large.
+-- Whether the payload fits into an event; an error if not.
 CREATE OR REPLACE FUNCTION {schema}.mutation_fits(p_topic text, p_payload jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE
 AS $body$
 BEGIN
-    IF pg_column_size(p_payload) > {event_bytes_near} AND octet_length(p_payload::text) > {event_bytes_max} THEN
+    IF octet_length(p_payload::text) > {event_bytes_max} THEN
         RAISE EXCEPTION 'a row has % bytes as the payload of %; at most {event_bytes_max} are allowed', octet_length(p_payload::text), p_topic
             USING ERRCODE = 'program_limit_exceeded',
                 HINT = 'Leave large columns out in mutation_payload, or stop_table_mutations for this table.';
@@ -81,8 +81,8 @@ $body$;
 -- lock on the table, so columns keep their types, and a domain cannot change its base type. The
 -- attributes of a composite type can change, so they are not looked at.
 --
--- Raises an error for a trigger that does not name its transition tables as push_table_mutations
--- does: the names would be looked up among the temporary relations of the session.
+-- Raises an error for a trigger that is not of the kind that push_table_mutations creates: the names
+-- of its transition tables would be looked up among the temporary relations of the session.
 CREATE OR REPLACE FUNCTION {schema}.mutation_columns(p_table oid, p_trigger name, p_old name, p_new name) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $body$
@@ -92,7 +92,9 @@ DECLARE
 BEGIN
     IF NOT EXISTS (
         SELECT 1 FROM pg_trigger t WHERE t.tgrelid = p_table AND t.tgname = p_trigger
-            AND t.tgoldtable IS NOT DISTINCT FROM p_old AND t.tgnewtable IS NOT DISTINCT FROM p_new) THEN
+            AND t.tgoldtable IS NOT DISTINCT FROM p_old AND t.tgnewtable IS NOT DISTINCT FROM p_new
+            -- AFTER one operation, FOR EACH STATEMENT.
+            AND t.tgtype = CASE WHEN p_old IS NULL THEN 4 WHEN p_new IS NULL THEN 8 ELSE 16 END) THEN
         RAISE EXCEPTION 'the trigger % of % was not created by push_table_mutations', quote_ident(p_trigger), p_table::regclass
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop the trigger and call push_table_mutations.';
     END IF;

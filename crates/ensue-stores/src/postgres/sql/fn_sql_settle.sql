@@ -31,6 +31,9 @@ AS $body$
 DECLARE
     v_ended pg_catalog.record;
 BEGIN
+    PERFORM {schema}.refuse(CASE WHEN octet_length(result::text) > {event_bytes_max}
+        THEN format('result has %s bytes; at most {event_bytes_max} are allowed: store it elsewhere and return a reference',
+            octet_length(result::text)) END);
     SELECT * INTO v_ended
     FROM {schema}.job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
     IF NOT v_ended.o_repeated AND events IS NOT NULL AND events NOT IN ('null', '[]') THEN
@@ -41,6 +44,7 @@ END
 $body$;
 
 -- It failed. It is tried again while it has attempts left, after so long or as its handler says, unless `retry` is false: then it is dead.
+-- An error is cut at {error_chars_max} characters.
 CREATE OR REPLACE FUNCTION {schema}.fail_job(
     id text, claim text, error text, retry boolean DEFAULT true, retry_in interval DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -66,7 +70,7 @@ BEGIN
     v_wait := least(coalesce(retry_in, {schema}.job_delay(v_job.handler, v_job.attempts)), {delay_max_us} * interval '1 microsecond');
     RETURN (SELECT e.o_state FROM {schema}.job_end_one(id, claim, 'fail', CASE WHEN v_dies THEN 'dead' ELSE 'retrying' END,
         'cancelled', false, CASE WHEN NOT v_dies THEN clock_timestamp() + v_wait END,
-        coalesce(nullif(error, ''), 'the worker gave no reason'), NULL) e);
+        coalesce(nullif(left(error, {error_chars_max}), ''), 'the worker gave no reason'), NULL) e);
 END
 $body$;
 

@@ -19,7 +19,7 @@ BEGIN
     BEGIN
         IF NEW.value !~ '^[0-9]+$' THEN
             v_span := NEW.value::interval;
-            v_is_span := v_span > interval '0';
+            v_is_span := v_span > interval '0' AND v_span <= interval '{span_years_max} years';
         END IF;
     EXCEPTION WHEN data_exception THEN
         v_is_span := false;
@@ -28,7 +28,7 @@ BEGIN
         RETURN NEW;
     ELSIF NEW.key = 'partition_retention_period' THEN
         RAISE EXCEPTION 'partition_retention_period is %: write a length of time such as ''7 days'', or null to keep everything',
-            quote_nullable(NEW.value) USING ERRCODE = 'invalid_parameter_value';
+            quote_nullable(NEW.value) USING ERRCODE = 'invalid_parameter_value', HINT = 'At most {span_years_max} years.';
     ELSIF NEW.key IN ('partition_interval', 'future_intervals_to_create') THEN
         IF v_is_span OR NEW.value ~ v_count AND NEW.value::int > 0
             AND (NEW.key = 'partition_interval' OR NEW.value::int <= 1000) THEN
@@ -36,7 +36,7 @@ BEGIN
         END IF;
         RAISE EXCEPTION '% is %: write %', NEW.key, quote_nullable(NEW.value),
             CASE WHEN NEW.key = 'partition_interval' THEN 'how many events a partition holds, such as ''1000000'''
-                ELSE 'how many partitions are made ahead, 1 to 1000' END || ', or a length of time such as ''1 day'''
+                ELSE 'how many partitions are made ahead, 1 to 1000' END || ', or a length of time such as ''1 day'', at most {span_years_max} years'
             USING ERRCODE = 'invalid_parameter_value';
     ELSIF NEW.key = 'poll_chunk_size' THEN
         IF NEW.value ~ v_count AND NEW.value::int BETWEEN 1 AND 100000 THEN
