@@ -5,7 +5,7 @@
 //! and `_ - : / @ + ~ = $`.
 
 use crate::error::Invalid;
-use crate::text::check_text;
+use crate::text::{check_text, is_unprintable, quoted};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub const RESERVED: &str = "ensue";
 
 /// May this character stand in a segment of a dotted key?
 pub fn segment_char(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '/' | '@' | '+' | '~' | '=' | '$')
+    c.is_alphanumeric() && !is_unprintable(c) || matches!(c, '_' | '-' | ':' | '/' | '@' | '+' | '~' | '=' | '$')
 }
 
 /// Is `key` the prefix itself or below it, by whole segments?
@@ -47,7 +47,7 @@ fn check_dotted(field: &str, key: &str) -> Result<(), Invalid> {
         return Err(Invalid::new(field, reason));
     }
     if let Some(c) = key.chars().find(|c| *c != '.' && !segment_char(*c)) {
-        let reason = format!("may not contain {c:?}; use letters, digits and _ - : / @ + ~ = $ between dots");
+        let reason = format!("may not contain {}; use letters, digits and _ - : / @ + ~ = $ between dots", quoted(c));
         return Err(Invalid::new(field, reason));
     }
     Ok(())

@@ -9,6 +9,7 @@ use crate::error::Invalid;
 use crate::jobs::{Job, JobId, JobLine, JobNumber, JobState, NewJob};
 use crate::key::GroupName;
 use crate::positions::Level;
+use crate::text::{is_unprintable, quoted};
 use jiff::Timestamp;
 
 /// What the keys of all handlers of tasks begin with.
@@ -37,8 +38,8 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Invalid> {
         let reason = format!("has {} bytes; at most {NAME_BYTES_MAX} are allowed: shorten it", name.len());
         return Err(Invalid::new(field, reason));
     }
-    match name.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-'))) {
-        Some(c) => Err(Invalid::new(field, format!("may not contain {c:?}; use letters, digits, _ and -"))),
+    match name.chars().find(|c| !(c.is_alphanumeric() && !is_unprintable(*c) || matches!(c, '_' | '-'))) {
+        Some(c) => Err(Invalid::new(field, format!("may not contain {}; use letters, digits, _ and -", quoted(c)))),
         None => Ok(()),
     }
 }

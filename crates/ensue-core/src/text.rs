@@ -12,31 +12,57 @@ const NUL_SHOWN: &str = "\u{2400}";
 
 /// Ranges of characters that have no glyph and can change how a terminal or a reader interprets the text around them. The
 /// SQL functions contain the same list, generated from this one by [`unprintable_class`].
-const UNPRINTABLE: [(char, char); 10] = [
+const UNPRINTABLE: [(char, char); 28] = [
     // C0 controls; DEL and C1 controls.
     ('\u{0}', '\u{1f}'),
     ('\u{7f}', '\u{9f}'),
-    // Soft hyphen.
+    // The format characters of Unicode (Cf) and those that are ignored by default. First soft hyphen and combining
+    // grapheme joiner.
     ('\u{ad}', '\u{ad}'),
-    // Arabic letter mark (bidirectional); Mongolian vowel separator (zero width).
+    ('\u{34f}', '\u{34f}'),
+    // Arabic signs and letter mark (bidirectional); Syriac abbreviation mark.
+    ('\u{600}', '\u{605}'),
     ('\u{61c}', '\u{61c}'),
-    ('\u{180e}', '\u{180e}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    // Fillers and inherent vowels that take no room; Mongolian selectors and vowel separator.
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
     // Zero-width space, non-joiner and joiner; bidirectional marks.
     ('\u{200b}', '\u{200f}'),
     // Line and paragraph separator; bidirectional embeddings and overrides.
     ('\u{2028}', '\u{202e}'),
     // Word joiner, invisible operators, bidirectional isolates, deprecated format characters.
     ('\u{2060}', '\u{206f}'),
-    // Byte order mark.
+    // Blank pattern; Hangul fillers; byte order mark; interlinear annotation.
+    ('\u{2800}', '\u{2800}'),
+    ('\u{3164}', '\u{3164}'),
     ('\u{feff}', '\u{feff}'),
-    // Tags.
-    ('\u{e0000}', '\u{e007f}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    // Kaithi signs; hieroglyph, shorthand and music format controls.
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    // Tags. The variation selectors behind them are combining marks, as accents are, and parts of names and emoji.
+    ('\u{e0000}', '\u{e00ff}'),
+    ('\u{e01f0}', '\u{e0fff}'),
 ];
 
 /// Whether `c` is a control, bidirectional, zero-width or tag character. Identifiers must not contain it, and output
 /// shows it escaped.
 pub fn is_unprintable(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_control() } else { UNPRINTABLE.iter().any(|(from, to)| (*from..=*to).contains(&c)) }
+}
+
+/// A character in quotes, escaped if it is unprintable.
+pub fn quoted(c: char) -> String {
+    if is_unprintable(c) { format!("'{}'", c.escape_unicode()) } else { format!("{c:?}") }
 }
 
 /// The ranges of [`is_unprintable`] as the inside of a bracket expression of a PostgreSQL regular expression. NUL is
@@ -125,7 +151,7 @@ mod tests {
             assert!(is_unprintable(c), "{c:?}");
         }
         let others = "\u{ad}\u{61c}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\u{2066}\
-                      \u{2069}\u{feff}\u{e0001}\u{e0041}\u{e007f}";
+                      \u{2069}\u{34f}\u{115f}\u{2800}\u{3164}\u{fff9}\u{1d173}\u{feff}\u{e0001}\u{e0041}\u{e007f}";
         assert_eq!(others.chars().find(|c| !is_unprintable(*c)), None);
         let shown = " ~üßЖ中あ한😀\u{fe0f}\u{301}\u{e0100}";
         assert_eq!(shown.chars().find(|c| is_unprintable(*c)), None);

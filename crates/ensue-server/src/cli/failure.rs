@@ -4,8 +4,9 @@
 //! a status.
 
 use super::output;
-use crate::config::redact::redact;
+use crate::config::redact::{redact, shown};
 use crate::http::problem::Problem as HttpProblem;
+use clap::error::{ContextKind, ContextValue};
 use ensue::text::escape_json;
 use ensue::{Error, Invalid, StoreError};
 use serde::{Deserialize, Serialize};
@@ -152,7 +153,12 @@ pub fn report_usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let text = redact(&error.render().to_string());
+    let mut text = redact(&error.render().to_string());
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
+        if let Some(ContextValue::String(word)) = error.get(kind) {
+            text = text.replace(word.as_str(), shown(word));
+        }
+    }
     match wants_json() {
         true => {
             let detail = Some(text.trim_end().to_owned());

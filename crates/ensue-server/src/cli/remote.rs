@@ -3,7 +3,7 @@
 use super::args::EventRef;
 use super::failure::{Failure, Unreachable};
 use super::wire;
-use crate::config::redact::redact;
+use crate::config::redact::{redact, shown};
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
@@ -14,6 +14,8 @@ use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
+/// More than the largest answer of a server, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long a server may take to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long a server may be silent in the middle of an answer; streams have heartbeats well within it.
@@ -60,7 +62,8 @@ fn wanted_query(Wanted { filter, condition }: &Wanted) -> Vec<(&'static str, Str
 impl Remote {
     /// A server at an address; nothing is sent yet.
     pub fn new(url: &str, token: Option<NamedToken>) -> anyhow::Result<Self> {
-        let wrong = || format!("`{}` is no address of a server: write one such as http://127.0.0.1:4747", redact(url));
+        let wrong =
+            || format!("`{}` is no address of a server: write one such as http://127.0.0.1:4747", redact(shown(url)));
         let base = Url::parse(url).with_context(wrong)?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
             bail!(wrong());
@@ -122,7 +125,23 @@ impl Remote {
     }
 
     async fn text(&self, response: Response) -> anyhow::Result<String> {
-        response.text().await.map_err(|error| self.unreachable(error))
+        self.bounded_text(response, |error| self.unreachable(error)).await
+    }
+
+    /// The text of the body, unless it is larger than any answer of a server.
+    async fn bounded_text(
+        &self,
+        mut response: Response,
+        lost: impl Fn(reqwest::Error) -> anyhow::Error,
+    ) -> anyhow::Result<String> {
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(&lost)? {
+            if body.len() + piece.len() > ANSWER_BYTES_MAX {
+                bail!("the server at {} answers with more than {ANSWER_BYTES_MAX} bytes: check --url", self.url());
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// The text of a good answer, or what the server said.
@@ -140,12 +159,12 @@ impl Remote {
                 self.url()
             ))),
         };
-        let response = request.send().await.map_err(lost)?;
+        let response = request.send().await.map_err(&lost)?;
         let status = response.status();
         if !status.is_success() {
             return Err(self.refusal(response).await);
         }
-        Ok((status, response.text().await.map_err(lost)?))
+        Ok((status, self.bounded_text(response, lost).await?))
     }
 
     /// What a problem in the server's words says, with what to do.
@@ -156,7 +175,7 @@ impl Remote {
     /// What a refusal says, with what to do.
     pub async fn refusal(&self, response: Response) -> anyhow::Error {
         let status = response.status();
-        let text = response.text().await.unwrap_or_default();
+        let text = self.text(response).await.unwrap_or_default();
         let answered = serde_json::from_str::<Failure>(&text).unwrap_or_else(|_| {
             let detail = Some(format!("the server at {} answered {status}: check --url", self.url()));
             let title = status.canonical_reason().unwrap_or("Refused").into();

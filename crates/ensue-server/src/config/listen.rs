@@ -1,5 +1,6 @@
 //! Where may the server listen, and where do clients on this machine find it then?
 
+use super::redact::shown;
 use super::tokens::{GOOD_TOKEN, NamedToken, TOKEN_BYTES_MIN};
 use anyhow::{Context, bail};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub async fn addresses(listen: &str, tokens: &[NamedToken]) -> anyhow::Result<Vec<SocketAddr>> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(listen)
         .await
-        .with_context(|| format!("`{listen}` is no address to listen on: write one such as 127.0.0.1:4747"))?
+        .with_context(|| format!("`{}` is no address to listen on: write one such as 127.0.0.1:4747", shown(listen)))?
         .collect();
     if addresses.iter().all(|address| address.ip().is_loopback()) {
         return Ok(addresses);
@@ -32,7 +33,7 @@ pub async fn addresses(listen: &str, tokens: &[NamedToken]) -> anyhow::Result<Ve
 
 /// The URL at which a client on the same machine finds a server that listens there.
 pub fn client_url(listen: &str) -> anyhow::Result<String> {
-    let wrong = || format!("`{listen}` is no address of a server: write one such as 127.0.0.1:4747");
+    let wrong = || format!("`{}` is no address of a server: write one such as 127.0.0.1:4747", shown(listen));
     let (host, port) = listen.rsplit_once(':').with_context(wrong)?;
     let port: u16 = port.parse().ok().with_context(wrong)?;
     if port == 0 {

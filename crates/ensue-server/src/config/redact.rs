@@ -3,6 +3,8 @@
 //! An error may quote a misplaced credential. Where it is not certain which part of a text is
 //! a password, more is hidden.
 
+use super::tokens::TOKEN_BYTES_MIN;
+
 /// Names of parameters whose values are hidden.
 const SECRET_NAMES: [&str; 6] = ["password", "passwd", "pwd", "passfile", "secret", "token"];
 
@@ -10,6 +12,12 @@ const SECRET_NAMES: [&str; 6] = ["password", "passwd", "pwd", "passfile", "secre
 pub fn redact(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(|line| without_parameters(&without_user_info(line))).collect();
     lines.join("\n")
+}
+
+/// The text as it may be shown, unless it may be a token in the wrong place: it is as long as one and has no `/`, `.` or
+/// `:`.
+pub fn shown(text: &str) -> &str {
+    if text.len() >= TOKEN_BYTES_MIN && !text.contains(['/', '.', ':']) { "(not shown)" } else { text }
 }
 
 /// Everything from the first `://` to the last `@` of a line: a password may hold any character. `USER` is

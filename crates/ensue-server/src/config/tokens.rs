@@ -4,6 +4,7 @@
 //! begin with `#` are passed over, as is a byte order mark. A token is longer than its name: a line in the wrong order is
 //! refused, as names are shown in logs. Errors name the line, never what is on it.
 
+use super::redact;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::fmt;
@@ -62,10 +63,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<NamedToken>> {
 
 /// The path, unless it may be a token that was given in the place of its file.
 fn shown(path: &Path) -> String {
-    match path.to_str() {
-        Some(text) if text.len() >= TOKEN_BYTES_MIN && !text.contains(['/', '.']) => "(name not shown)".to_owned(),
-        Some(_) | None => path.display().to_string(),
-    }
+    redact::shown(&path.display().to_string()).to_owned()
 }
 
 /// Warns about a file that others than its owner can read.

@@ -125,8 +125,11 @@ fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         Err(Problem::field(Kind::Forbidden, field, reason))
     };
     let site = headers.get(SEC_FETCH_SITE);
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site != "same-origin" && site != "none") {
         return refusal(SEC_FETCH_SITE);
+    }
+    if headers.get_all(header::ORIGIN).iter().count() > 1 {
+        return refusal("origin");
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default().split_once("://").map(|(_scheme, authority)| authority);

@@ -13,6 +13,8 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ensue::groups::Wants;
+use ensue::positions::SubscriptionState;
+use ensue::store::PAGE_BYTES_MAX;
 use ensue::{Invalid, Json};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -136,12 +138,39 @@ pub(super) async fn list(
     let limit = query.page_limit()?;
     let not_an_id = |_| Problem::bad_request("after", "is not the id (a UUID) of a subscription; use `next` of a page");
     let after = query.text("after").map(Uuid::parse_str).transpose().map_err(not_an_id)?;
-    let mut page = app.bus.groups().subscriptions(&group_name(path)?, after, limit + 1).await?;
-    let has_more = page.len() > limit;
-    page.truncate(limit);
+    let (page, has_more) = page(&app, &group_name(path)?, after, limit).await?;
     let next = page.last().filter(|_| has_more).map(|last| last.id);
     let subscriptions = page.iter().map(SubscriptionShape::from).collect();
     Ok(shapes::json(StatusCode::OK, &SubscriptionsShape { subscriptions, next }))
+}
+
+/// Subscriptions that are read at once. Each has at most 80 kB.
+const PART: usize = 50;
+
+/// A page of at most `limit` subscriptions and about [`PAGE_BYTES_MAX`], and whether there are more.
+async fn page(
+    app: &App,
+    group: &str,
+    mut after: Option<Uuid>,
+    limit: usize,
+) -> Result<(Vec<SubscriptionState>, bool), Problem> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    loop {
+        let wanted = PART.min(limit + 1 - page.len());
+        let part = app.bus.groups().subscriptions(group, after, wanted).await?;
+        let is_last = part.len() < wanted;
+        for subscription in part {
+            if page.len() == limit || bytes > PAGE_BYTES_MAX {
+                return Ok((page, true));
+            }
+            bytes += subscription.condition.as_ref().map_or(0, |text| text.len()) + subscription.params.as_str().len();
+            after = Some(subscription.id);
+            page.push(subscription);
+        }
+        if is_last {
+            return Ok((page, false));
+        }
+    }
 }
 
 /// Takes a subscription out of its group

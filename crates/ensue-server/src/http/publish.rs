@@ -12,7 +12,6 @@ use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use bytes::BytesMut;
 use ensue::{Appended, Ensue, Error, GroupName, Mode, NewEvent, StoreError};
 use futures_util::StreamExt;
 use std::borrow::Cow;
@@ -243,35 +242,41 @@ pub(super) async fn read_body(body: Body, options: &HttpOptions) -> Result<Bytes
     let mut reservation = options.body_budget.start();
     let end = Instant::now() + options.body_time_max;
     let mut chunks = body.into_data_stream();
-    let mut whole = BytesMut::new();
+    let mut whole = Vec::new();
     let mut first = Bytes::new();
     loop {
         let wait_until = end.min(Instant::now() + options.body_silence_max);
         let chunk = match timeout_at(wait_until, chunks.next()).await {
             Ok(Some(Ok(chunk))) => chunk,
             Ok(Some(Err(_))) => return Err(Problem::bad_request("body", "ended too early; send the whole of it")),
-            Ok(None) => return Ok(reservation.keep(if whole.is_empty() { first } else { whole.freeze() })),
+            Ok(None) => return Ok(reservation.keep(if whole.is_empty() { first } else { whole.into() })),
             Err(_late) => return Err(too_slow(options)),
         };
         let bytes = first.len() + whole.len() + chunk.len();
         if bytes > bytes_max {
             return Err(discard(chunks, too_large(bytes_max), options).await);
         }
-        if !reservation.grow(bytes) {
+        let is_first = first.is_empty() && whole.is_empty();
+        // Room grows with what has come, never with what is only announced.
+        let room = if is_first { bytes } else { room_for(bytes, whole.capacity(), announced as usize) };
+        if !reservation.grow(room) {
             drop((reservation, first, whole, chunk));
             return Err(discard(chunks, no_room(), options).await);
         }
-        if first.is_empty() && whole.is_empty() {
+        if is_first {
             // Most bodies come in one piece, which needs no copy.
             first = chunk;
         } else {
-            if whole.is_empty() {
-                whole.reserve((announced as usize).max(first.len() + chunk.len()));
-                whole.extend_from_slice(&std::mem::take(&mut first));
-            }
+            whole.reserve_exact(room - whole.len());
+            whole.extend_from_slice(&std::mem::take(&mut first));
             whole.extend_from_slice(&chunk);
         }
     }
+}
+
+/// Bytes to allocate for a body of which `bytes` have come: twice as many, so that few copies are made.
+fn room_for(bytes: usize, capacity: usize, announced: usize) -> usize {
+    if bytes <= capacity { capacity } else { announced.clamp(bytes, 2 * bytes) }
 }
 
 /// Reads on for a while in a body that is refused; where many are, it is answered at once.
@@ -364,5 +369,14 @@ mod tests {
         assert_eq!(read_body(slowly(9, 29), &options(99)).await.unwrap().len(), 9);
         assert!(read_body(slowly(3, 31), &options(99)).await.unwrap_err().detail().contains("30 s"));
         assert!(read_body(slowly(11, 29), &options(99)).await.unwrap_err().detail().contains("300 s"));
+    }
+
+    #[test]
+    fn announced_length_allocates_nothing() {
+        const ANNOUNCED: usize = 1 << 20;
+        assert_eq!(room_for(2, 0, ANNOUNCED), 4);
+        assert_eq!(room_for(3, 4, ANNOUNCED), 4);
+        assert_eq!(room_for(600 << 10, 512 << 10, ANNOUNCED), ANNOUNCED, "no more than the body");
+        assert_eq!(room_for(10, 0, 0), 10, "a body of unknown length");
     }
 }

@@ -23,6 +23,26 @@ fn told(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn token_in_the_place_of_an_address_is_not_echoed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for arguments in [
+        &["serve", "--listen", TOKEN][..],
+        &["serve", TOKEN],
+        &["event", "list", "--url", TOKEN],
+        &["event", "list", TOKEN],
+        &["event", TOKEN],
+    ] {
+        for json in [&["--json"][..], &[]] {
+            let told = run(folder, &[arguments, json].concat());
+            assert!(told.code != Some(0) && !(told.stdout + &told.stderr).contains("canary"), "{arguments:?}");
+        }
+    }
+    let listen = ensue(folder, &["serve"]).env("ENSUE_LISTEN", TOKEN).output().unwrap();
+    assert!(!String::from_utf8_lossy(&listen.stderr).contains("canary"));
+}
+
+#[test]
 fn misplaced_credential_in_the_config_file_is_not_echoed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -160,3 +160,28 @@ async fn figures_of_a_group_go_with_it() {
     let is_told = |figures: &str, group: &str| figures.contains(&format!("ensue_group_lag{{group=\"{group}\"}}"));
     server.until_figures(|figures| is_told(figures, "stays") && !is_told(figures, "behind")).await;
 }
+
+/// A page is bounded by bytes, too, and `next` leads on.
+#[tokio::test]
+async fn list_of_large_subscriptions_is_read_in_pages() {
+    const COUNT: usize = 120;
+    let server = Server::start().await;
+    server.api_ok("PUT", "groups/g", json!({}), 201).await;
+    for n in 0..COUNT {
+        let params = json!({"n": n, "text": "x".repeat(60_000)});
+        server.api_ok("POST", "groups/g/subscriptions", json!({"where": "true", "params": params}), 201).await;
+    }
+    let (mut seen, mut pages, mut after) = (0, 0, String::new());
+    loop {
+        let answer = server.get(&format!("/v1/groups/g/subscriptions?limit=1000{after}")).await;
+        assert!(answer.text().len() < 6 << 20, "{} bytes in an answer", answer.text().len());
+        let page = answer.json();
+        seen += page["subscriptions"].as_array().unwrap().len();
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!((seen, pages), (COUNT, 2));
+}

@@ -161,3 +161,24 @@ async fn a_claim_that_waits_ends_when_the_server_stops() {
     let (answer, ()) = tokio::join!(waits, stops);
     answer.problem(503);
 }
+
+/// An answer holds a page; what does not fit stays claimable, and no attempt is used up.
+#[tokio::test]
+async fn claim_of_large_jobs_returns_a_page() {
+    const COUNT: usize = 20;
+    let server = Server::start().await;
+    for _ in 0..COUNT {
+        server.send_job(json!({"handler": "h", "payload": "x".repeat(600_000)})).await;
+    }
+    let mut seen = 0;
+    while seen < COUNT {
+        let jobs = server.claim("h", 100).await;
+        assert!(jobs.len() <= 7, "{} jobs of 600 kB in an answer", jobs.len());
+        assert!(jobs.iter().all(|job| job["attempts"] == 1), "a job that was given back used up an attempt");
+        seen += jobs.len();
+        if jobs.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    assert_eq!(seen, COUNT);
+}

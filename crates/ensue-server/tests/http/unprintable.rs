@@ -6,7 +6,8 @@ use ensue::text::is_unprintable;
 use ensue::{NewEvent, ObjectKey};
 use serde_json::json;
 
-const CHARS: [char; 6] = ['\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200d}', '\u{e0041}'];
+const CHARS: [char; 9] =
+    ['\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200d}', '\u{e0041}', '\u{115f}', '\u{fff9}', '\u{2800}'];
 
 #[tokio::test]
 async fn new_identifiers_have_no_unprintable_character() {

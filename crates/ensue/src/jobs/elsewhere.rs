@@ -202,7 +202,11 @@ impl Ensue {
             let round = ROUND_MAX.min(claim.limit - claimed.jobs().len());
             let handlers = claim.handlers.iter().map(|(handler, _)| (handler.clone(), round)).collect();
             let count = claimed.claim(Claim { handlers, limit: round, ..claim.clone() }).await?;
-            let bytes: usize = claimed.jobs().iter().map(|job| job.payload.as_str().len()).sum();
+            let bytes: usize = claimed.jobs().iter().map(content_bytes).sum();
+            if bytes > PAGE_BYTES_MAX {
+                claimed.truncate(fitting(claimed.jobs().iter().map(content_bytes)));
+                return Ok(claimed);
+            }
             if count < round || claimed.jobs().len() >= claim.limit || bytes >= PAGE_BYTES_MAX {
                 return Ok(claimed);
             }
@@ -363,6 +367,19 @@ fn done(held: Held, result: Option<Json>, events: Vec<NewEvent>) -> Result<JobCh
     // A batch of no events is refused where it is published; to settle without any is usual.
     let events = if events.is_empty() { Vec::new() } else { NewEvent::check_all(events)? };
     Ok(JobChange { result, events, ..JobChange::new(held, JobEnd::Succeeded) })
+}
+
+fn content_bytes(job: &Job) -> usize {
+    job.payload.as_str().len() + job.metadata.as_str().len()
+}
+
+/// The number of values that an answer holds: those of [`PAGE_BYTES_MAX`], but at least one.
+fn fitting(bytes: impl Iterator<Item = usize>) -> usize {
+    let sums = bytes.scan(0, |sum: &mut usize, bytes| {
+        *sum += bytes;
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= PAGE_BYTES_MAX).count().max(1)
 }
 
 /// Leaves what there is room for, and answers how many that are. Where not all of them fit, the last place is for a line that

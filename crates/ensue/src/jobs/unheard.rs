@@ -38,6 +38,12 @@ impl Unheard {
         &self.jobs
     }
 
+    /// Gives back all but the first `count` jobs.
+    pub fn truncate(&mut self, count: usize) {
+        let rest = self.jobs.split_off(count.min(self.jobs.len()));
+        drop(Self { bus: self.bus.clone(), jobs: rest });
+    }
+
     pub fn jobs_mut(&mut self) -> &mut [Job] {
         &mut self.jobs
     }
