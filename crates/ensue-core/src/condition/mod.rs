@@ -7,6 +7,7 @@
 //! | question | file |
 //! |---|---|
 //! | Is this text an SQL expression of a reasonable size? | `source` |
+//! | Are its words, signs and literals those of the language? | `tokens` |
 //! | Does the expression make sense, and of which type are its parts? | `check` |
 //! | What is a condition, once it is checked? | `expr` |
 //! | What does a condition look at? | [`row`] |
@@ -35,6 +36,7 @@ mod source;
 pub(crate) mod terms;
 mod text_in;
 mod time;
+mod tokens;
 pub mod types;
 pub mod value;
 

@@ -3,12 +3,12 @@
 //! The text is cut into tokens first, so that its bounds are checked before anything recurses over it. What comes out is
 //! the parser's tree, in which nothing is known about names and types yet.
 
+use super::tokens::tokens;
 use crate::error::Invalid;
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::Token;
 use std::fmt::Display;
 
 /// The longest condition, in bytes.
@@ -57,14 +57,9 @@ pub(super) fn parse(source: &str) -> Result<ast::Expr, Invalid> {
     if source.contains('\0') {
         return Err(refused("contains a zero byte; remove it"));
     }
-    let dialect = PostgreSqlDialect {};
-    let mut tokens = Tokenizer::new(&dialect, source)
-        .tokenize_with_location()
-        .map_err(|error| refused(format!("cannot be read: {error}")))?;
-    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
-    check_tokens(&tokens)?;
-    let tokens = tokens.into_iter().flat_map(without_sign).collect();
-    let mut parser = Parser::new(&dialect).with_recursion_limit(PARSER_DEPTH_MAX).with_tokens_with_locations(tokens);
+    let tokens = tokens(source)?;
+    let mut parser =
+        Parser::new(&PostgreSqlDialect {}).with_recursion_limit(PARSER_DEPTH_MAX).with_tokens_with_locations(tokens);
     let expr = parser.parse_expr().map_err(|error| match error {
         ParserError::RecursionLimitExceeded => too_deep(),
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => {
@@ -75,63 +70,4 @@ pub(super) fn parse(source: &str) -> Result<ast::Expr, Invalid> {
         Token::EOF => Ok(expr),
         other => Err(refused_part(other, "the expression has ended before it; join parts with AND or OR")),
     }
-}
-
-/// An operator that ends in a sign is two tokens, `->-1` as in Postgres, unless it has a character that no operator of
-/// SQL itself has.
-fn without_sign(token: TokenWithSpan) -> Vec<TokenWithSpan> {
-    let Token::CustomBinaryOperator(operator) = &token.token else { return vec![token] };
-    let base = operator.trim_end_matches(['+', '-']);
-    if base.is_empty() || operator.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {
-        return vec![token];
-    }
-    let spanned = |found: Token| TokenWithSpan { token: found, span: token.span };
-    match Tokenizer::new(&PostgreSqlDialect {}, base).tokenize() {
-        Ok(tokens) => {
-            let signs = operator[base.len()..].chars().map(|sign| if sign == '-' { Token::Minus } else { Token::Plus });
-            tokens.into_iter().chain(signs).map(spanned).collect()
-        }
-        Err(_) => vec![token],
-    }
-}
-
-/// May it stand before a value any number of times?
-fn is_prefix(token: &Token) -> bool {
-    match token {
-        Token::Minus | Token::Plus => true,
-        Token::Word(word) => word.keyword == Keyword::NOT,
-        _ => false,
-    }
-}
-
-fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), Invalid> {
-    if tokens.is_empty() {
-        return Err(refused("is empty; write `true` to get every event"));
-    }
-    if tokens.len() > TOKENS_MAX {
-        let reason = format!("has {} words and signs; at most {TOKENS_MAX} are allowed", tokens.len());
-        return Err(refused(reason));
-    }
-    let (mut depth, mut prefixes) = (0_usize, 0_usize);
-    for token in tokens {
-        prefixes = if is_prefix(&token.token) { prefixes + 1 } else { 0 };
-        match &token.token {
-            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
-            Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
-            Token::Word(word) if word.keyword == Keyword::CASE => depth += 1,
-            Token::Word(word) if word.keyword == Keyword::END => depth = depth.saturating_sub(1),
-            Token::SemiColon => return Err(refused_part(";", "a condition is one expression, not statements")),
-            Token::Placeholder(name) => {
-                return Err(refused_part(
-                    name,
-                    "there are no placeholders; put values into `params` and read s.params",
-                ));
-            }
-            _ => {}
-        }
-        if depth + prefixes > DEPTH_MAX {
-            return Err(too_deep());
-        }
-    }
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use super::{Kind, Scope, Typed, branch, check, coerce, known, leaf};
 use crate::condition::expr::{Expr, Function};
 use crate::condition::source::refused_part;
+use crate::condition::tokens::no_such_function;
 use crate::condition::types::{Scalar, Type};
 use crate::error::Invalid;
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
@@ -18,8 +19,7 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, scope: Scope<'_>)
         return branch::coalesce(tree, &arguments, scope);
     }
     let Some(function) = Function::ALL.into_iter().find(|function| function.name() == name) else {
-        let all = Function::ALL.map(Function::name).join(", ");
-        return Err(refused_part(tree, format!("there is no such function here; there are coalesce, {all}")));
+        return Err(refused_part(tree, no_such_function()));
     };
     let mut typed = Vec::with_capacity(arguments.len());
     for argument in &arguments {

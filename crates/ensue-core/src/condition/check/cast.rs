@@ -4,6 +4,7 @@ use super::{Kind, Scope, Typed, check, known, literal_as};
 use crate::condition::expr::Expr;
 use crate::condition::numeric::DIGITS_MAX;
 use crate::condition::source::refused_part;
+use crate::condition::tokens::NO_SUCH_TYPE;
 use crate::condition::types::{Scalar, Type};
 use crate::error::Invalid;
 use sqlparser::ast::{self, ArrayElemTypeDef, CastFormat, CastKind, DataType, ExactNumberInfo, TimezoneInfo};
@@ -42,9 +43,7 @@ fn target(written: &DataType) -> Result<Target, Invalid> {
 }
 
 fn unknown_type(written: &DataType) -> Invalid {
-    let reason = "there is no such type here; there are text, integer, bigint, numeric, float8, boolean, jsonb, \
-                  timestamptz, uuid and arrays of them";
-    refused_part(written, reason)
+    refused_part(written, NO_SUCH_TYPE)
 }
 
 fn fit(written: &DataType, info: &ExactNumberInfo) -> Result<Option<(u16, u16)>, Invalid> {

@@ -4,6 +4,7 @@ use super::{Kind, Scope, Typed, too_costly};
 use crate::condition::expr::{Column, Expr};
 use crate::condition::numeric::{Numeric, digits_of_text};
 use crate::condition::source::refused_part;
+use crate::condition::tokens::no_such_column;
 use crate::condition::types::Scalar;
 use crate::condition::value::Value;
 use crate::error::Invalid;
@@ -29,16 +30,7 @@ pub(super) fn column(tree: &ast::Expr) -> Result<Typed, Invalid> {
     if let Some(column) = found {
         return Ok(Typed { expr: Expr::Column(column), kind: Kind::Known(column.kind().into()), reads: true });
     }
-    let all = Column::ALL.map(|column| format!("{}.{}", column.name().0, column.name().1)).join(", ");
-    let near = match names.as_slice() {
-        [name] => Column::ALL.into_iter().find(|column| column.name().1 == name),
-        _ => None,
-    };
-    let reason = match near {
-        Some(column) => format!("write {}.{}", column.name().0, column.name().1),
-        None => format!("there is no such column; there are {all}. Text stands in single quotes: 'like this'"),
-    };
-    Err(refused_part(tree, reason))
+    Err(refused_part(tree, no_such_column(&names)))
 }
 
 /// A number, a quoted text, a boolean or NULL.
