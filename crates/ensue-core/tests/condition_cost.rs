@@ -211,3 +211,33 @@ fn large_unsorted_objects_are_sorted() {
     assert_eq!(evaluate(&format!("e.payload#>>'{{{path},k0}}' = '1000'"), &EventView::new(&event)), Ok(true));
     assert_eq!(evaluate(&format!("e.payload#>'{{{path},k999}}' IS NOT NULL"), &EventView::new(&event)), Ok(true));
 }
+
+/// A budget that ends within the sort of an array is a failure like others: this once was a panic of the sort.
+#[test]
+fn budget_that_ends_within_a_sort_is_a_failure() {
+    let params = Json::parse("params", "[5,6]".to_owned()).unwrap();
+    let condition = Condition::parse("e.payload @> s.params").unwrap();
+    let mut state = 0x9e37_79b9_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % 1_000_000
+    };
+    let mut stopped = 0;
+    for count in (600..900).chain([30_000, 100_000]) {
+        let numbers: Vec<String> = (0..count).map(|_| random().to_string()).collect();
+        let event = event(format!("[{}]", numbers.join(",")));
+        for view in [EventView::quick(&event), EventView::new(&event)] {
+            let answer = condition.matches(&view, &SubscriptionView::new(Uuid::nil(), "", &params));
+            match answer {
+                Ok(is_wanted) => assert_eq!(is_wanted, ["5", "6"].iter().all(|n| numbers.iter().any(|m| m == n))),
+                Err(failure) => {
+                    assert!(matches!(failure, Failure::TooCostly(_) | Failure::TooLarge(_)), "{failure:?}");
+                    stopped += 1;
+                }
+            }
+        }
+    }
+    assert!(stopped > 0);
+}

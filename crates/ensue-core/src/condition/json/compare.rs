@@ -7,6 +7,10 @@ use std::cmp::Ordering;
 
 /// Two arrays with more pairs of elements than this are compared by binary search.
 const PAIRS_SCANNED_MAX: usize = 1 << 10;
+/// Steps to compare two scalars, beside those for their texts.
+const SCALAR_STEPS: usize = 4;
+/// Steps of a sort to compare two short texts, which are in no order.
+const SORT_STEPS: usize = 12;
 
 /// The order of the kinds: null, string, number, boolean, array, object.
 fn rank(node: Node) -> u8 {
@@ -56,33 +60,40 @@ fn compare_nodes(a: Tree<'_>, b: Tree<'_>, meter: &Meter) -> Result<Ordering, Fa
     Ok(Ordering::Equal)
 }
 
-/// The order of two scalars, each with the value that has its text.
-fn compare_scalars(
-    (a_tree, a): (Tree<'_>, Node),
-    (b_tree, b): (Tree<'_>, Node),
-    meter: &Meter,
-) -> Result<Ordering, Failure> {
-    meter.steps(4)?;
-    Ok(match (a, b) {
-        (Node::Text(a), Node::Text(b)) => {
-            let (a, b) = (a_tree.text(a), b_tree.text(b));
-            meter.bytes(a.len().min(b.len()))?;
-            a.as_bytes().cmp(b.as_bytes())
-        }
+/// A scalar, with the value that has its text.
+type Scalar<'a> = (Tree<'a>, Node);
+
+/// The order of two scalars.
+fn compare_scalars(a: Scalar<'_>, b: Scalar<'_>, meter: &Meter) -> Result<Ordering, Failure> {
+    meter.steps(match (a.1, b.1) {
+        (Node::Text(its), Node::Text(other)) => SCALAR_STEPS + (its.bytes.min(other.bytes) / 16) as usize,
+        (Node::Number(_), Node::Number(_)) => number_steps(a).max(number_steps(b)),
+        _ => SCALAR_STEPS,
+    })?;
+    Ok(scalar_order(a, b))
+}
+
+/// Steps to compare a number with another that costs no more.
+fn number_steps((tree, node): Scalar<'_>) -> usize {
+    match node {
+        Node::Number(span) if is_short_integer(tree.text(span)) => SCALAR_STEPS + 8,
+        // Every digit is looked at two or three times.
+        Node::Number(span) => SCALAR_STEPS + 16 + 6 * span.bytes as usize,
+        Node::Null | Node::Bool(_) | Node::Text(_) | Node::Array { .. } | Node::Object { .. } => SCALAR_STEPS,
+    }
+}
+
+/// The order of two scalars that is paid for: a total order, which a sort may rely on.
+fn scalar_order((a_tree, a): Scalar<'_>, (b_tree, b): Scalar<'_>) -> Ordering {
+    match (a, b) {
+        (Node::Text(a), Node::Text(b)) => a_tree.text(a).as_bytes().cmp(b_tree.text(b).as_bytes()),
         (Node::Number(a), Node::Number(b)) => {
             let (a, b) = (a_tree.text(a), b_tree.text(b));
-            if is_short_integer(a) && is_short_integer(b) {
-                meter.steps(8)?;
-                key_order(a, b)
-            } else {
-                // Every digit is looked at two or three times.
-                meter.steps(16 + 3 * (a.len() + b.len()))?;
-                decimal::compare(a, b)
-            }
+            if is_short_integer(a) && is_short_integer(b) { key_order(a, b) } else { decimal::compare(a, b) }
         }
         (Node::Bool(a), Node::Bool(b)) => a.cmp(&b),
         _ => rank(a).cmp(&rank(b)),
-    })
+    }
 }
 
 /// Is it a number of few digits, without sign, point and exponent? JSON has no leading zeros, so the longer one is larger.
@@ -160,20 +171,43 @@ fn contains_items(whole: Tree<'_>, part: Tree<'_>, meter: &Meter) -> Result<bool
     Ok(true)
 }
 
-/// The scalars among the elements of an array, in order.
+/// The scalars among the elements of an array, in order. The whole sort is paid for before it begins: a comparison that could
+/// fail would be no total order.
 fn sorted_scalars<'a>(array: Tree<'a>, meter: &Meter) -> Result<Vec<Tree<'a>>, Failure> {
     meter.build(array.members() * size_of::<Tree<'_>>())?;
     let mut scalars: Vec<Tree<'a>> = array.items().filter(|item| item.head().is_scalar()).collect();
-    let mut failure = None;
-    // After a failure every pair is equal, so the rest of the sort costs little.
-    scalars.sort_by(|a, b| match &failure {
-        Some(_) => Ordering::Equal,
-        None => compare_scalars((*a, a.head()), (*b, b.head()), meter).unwrap_or_else(|too_costly| {
-            failure = Some(too_costly);
-            Ordering::Equal
-        }),
-    });
-    failure.map_or(Ok(scalars), Err)
+    if !is_sorted(&scalars, meter)? {
+        let levels = scalars.len().ilog2() as usize + 1;
+        meter.steps(levels.saturating_mul(level_steps(&scalars)))?;
+        scalars.sort_unstable_by(|a, b| scalar_order((*a, a.head()), (*b, b.head())));
+    }
+    Ok(scalars)
+}
+
+fn is_sorted(scalars: &[Tree<'_>], meter: &Meter) -> Result<bool, Failure> {
+    for (a, b) in scalars.iter().zip(scalars.iter().skip(1)) {
+        if compare_scalars((*a, a.head()), (*b, b.head()), meter)? == Ordering::Greater {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Steps of a sort to compare each of these once. Two texts cost what the shorter one costs; the costliest number may be compared
+/// with all others.
+fn level_steps(scalars: &[Tree<'_>]) -> usize {
+    let (mut numbers, mut number, mut others) = (0_usize, 0, 0_usize);
+    for scalar in scalars {
+        match scalar.head() {
+            Node::Number(_) => {
+                numbers += 1;
+                number = number.max(number_steps((*scalar, scalar.head())));
+            }
+            Node::Text(span) => others = others.saturating_add(SORT_STEPS + (span.bytes / 16) as usize),
+            Node::Null | Node::Bool(_) | Node::Array { .. } | Node::Object { .. } => others += SCALAR_STEPS,
+        }
+    }
+    others.saturating_add(numbers.saturating_mul(number))
 }
 
 fn is_among(scalars: &[Tree<'_>], wanted: Tree<'_>, meter: &Meter) -> Result<bool, Failure> {
