@@ -241,3 +241,40 @@ fn budget_that_ends_within_a_sort_is_a_failure() {
     }
     assert!(stopped > 0);
 }
+
+/// Steps of one evaluation: a whole budget if it was stopped.
+fn steps(source: &str, event: &Event) -> u64 {
+    let view = EventView::new(event);
+    match evaluate(source, &view) {
+        Err(Failure::TooCostly(_)) => STEPS_MAX.into(),
+        _ => view.steps(),
+    }
+}
+
+/// A step is about a nanosecond. The factors are nanoseconds that a byte or an element took in a release build, rounded up.
+#[test]
+fn steps_follow_the_time_that_operations_take() {
+    let blank_number = event(format!(r#"{{"a":[1],"z":"{}{}"}}"#, " ".repeat(500_000), "0".repeat(500_000)));
+    let elements = |count: usize| event(format!(r#"{{"z":"{{{}}}"}}"#, list(count, |_| "1".into())));
+    let pattern = event(format!(r#"{{"z":"{}"}}"#, "b".repeat(1_000_000)));
+    let anything = event(format!(r#"{{"z":"{}","empty":""}}"#, "%".repeat(1_000_000)));
+    let controls = event(format!(r#"{{"z":"{}"}}"#, r"\u0001".repeat(120_000)));
+    let mut too_cheap = Vec::new();
+    for (source, event, expected) in [
+        ("e.payload->'a' #> ARRAY[e.payload->>'z'] IS NULL", &blank_number, 1_500_000),
+        ("e.payload <> ALL ((e.payload->>'z')::jsonb[])", &elements(2_000), 2_000 * 1_400),
+        ("e.payload <> ALL ((e.payload->>'z')::text[]::jsonb[])", &elements(2_000), 2_000 * 1_400),
+        ("e.seq <> ALL ((e.payload->>'z')::numeric[])", &elements(10_000), 10_000 * 200),
+        ("e.topic <> ALL ((e.payload->>'z')::text[])", &elements(10_000), 10_000 * 200),
+        ("e.seq <> ALL ((e.payload->>'z')::text[]::int[])", &elements(5_000), 5_000 * 400),
+        ("e.topic LIKE e.payload->>'z' ESCAPE '!'", &pattern, 2_000_000),
+        ("e.payload->>'empty' LIKE e.payload->>'z'", &anything, 1_000_000),
+        ("e.payload::text = ''", &controls, 120_000 * 16),
+    ] {
+        let steps = steps(source, event);
+        if steps < expected {
+            too_cheap.push(format!("{source}: {steps} steps of at least {expected}"));
+        }
+    }
+    assert!(too_cheap.is_empty(), "{too_cheap:#?}");
+}

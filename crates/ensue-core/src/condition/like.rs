@@ -65,7 +65,9 @@ pub(super) fn like(text: &str, pattern: &str, case: Case, meter: &Meter) -> Resu
         }
         if text.is_empty() {
             // What is left of the pattern may only be `%`: trying again with less text cannot help.
-            break pattern.iter().all(|byte| *byte == b'%');
+            let anys = pattern.iter().take_while(|byte| **byte == b'%').count();
+            steps += anys;
+            break anys == pattern.len();
         }
         let fits = match wanted(pattern)? {
             Some(Wanted::Any) => {
@@ -110,7 +112,9 @@ pub(super) fn like(text: &str, pattern: &str, case: Case, meter: &Meter) -> Resu
 }
 
 /// The pattern with `\` in the place of another escape character; an empty escape means that there is none.
-pub(super) fn with_backslash<'a>(pattern: &'a str, escape: &str) -> Result<Cow<'a, str>, Failure> {
+pub(super) fn with_backslash<'a>(pattern: &'a str, escape: &str, meter: &Meter) -> Result<Cow<'a, str>, Failure> {
+    meter.steps(pattern.len().saturating_mul(STEPS_PER_BYTE))?;
+    meter.build(pattern.len().saturating_mul(2))?;
     let mut characters = escape.chars();
     let escape = match (characters.next(), characters.next()) {
         (Some('\\'), None) => return Ok(Cow::Borrowed(pattern)),
@@ -184,9 +188,9 @@ mod tests {
 
     #[test]
     fn another_escape_becomes_a_backslash() {
-        assert_eq!(with_backslash("a!%\\b!!", "!").unwrap(), "a\\%\\\\b\\!");
-        assert_eq!(with_backslash("a\\%", "").unwrap(), "a\\\\%");
-        assert_eq!(with_backslash("a", "xx"), Err(Failure::EscapeLength));
+        assert_eq!(with_backslash("a!%\\b!!", "!", &Meter::new()).unwrap(), "a\\%\\\\b\\!");
+        assert_eq!(with_backslash("a\\%", "", &Meter::new()).unwrap(), "a\\\\%");
+        assert_eq!(with_backslash("a", "xx", &Meter::new()), Err(Failure::EscapeLength));
     }
 
     #[test]

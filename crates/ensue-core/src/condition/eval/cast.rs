@@ -62,12 +62,19 @@ fn numeric(text: &str, meter: &Meter) -> Result<Numeric, Failure> {
     Numeric::parse(text)
 }
 
+/// Pays for casting so many elements of an array, beside their bytes: each is allocated and freed, a jsonb several times.
+fn pay_elements(count: usize, to: Scalar, meter: &Meter) -> Result<(), Failure> {
+    let steps = if to == Scalar::Jsonb { 1_400 } else { 200 };
+    meter.steps(count.saturating_mul(steps))
+}
+
 fn array_from_text<'a>(text: &str, of: Scalar, meter: &Meter) -> Answer<'a> {
     /// A value, and the text that it is read from, with what the allocator adds.
     const ELEMENT_BYTES: usize = size_of::<Value<'_>>() + size_of::<Option<Cow<'_, str>>>() + 32;
     meter.steps(text.len().saturating_mul(4))?;
     let elements_max = 1 + text.bytes().filter(|byte| *byte == b',').count();
     meter.build(text.len().saturating_add(elements_max.saturating_mul(ELEMENT_BYTES)))?;
+    pay_elements(elements_max, of, meter)?;
     let elements = text_in::array(text, of)?;
     let read = |element: Option<Cow<'_, str>>| match element {
         None => Ok(Value::Null),
@@ -141,6 +148,7 @@ impl<'a> Evaluator<'a, '_, '_> {
             (Type::Array(from), Type::Array(to)) => {
                 let Value::Array(elements) = value else { return Ok(value) };
                 self.meter.build(elements.len() * size_of::<Value<'_>>())?;
+                pay_elements(elements.len(), to, &self.meter)?;
                 let each = |element: &Value<'a>| {
                     self.meter.build(element.bytes())?;
                     self.cast(element.clone(), from.into(), to.into())

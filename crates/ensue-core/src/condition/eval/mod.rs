@@ -109,8 +109,7 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
                 let pattern = match &escape {
                     None => pattern,
                     Some(Value::Text(escape)) => {
-                        self.meter.build(pattern.len())?;
-                        Cow::Owned(like::with_backslash(&pattern, escape)?.into_owned())
+                        Cow::Owned(like::with_backslash(&pattern, escape, &self.meter)?.into_owned())
                     }
                     Some(_) => return Ok(Value::Null),
                 };

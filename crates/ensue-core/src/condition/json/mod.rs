@@ -244,7 +244,8 @@ impl<'a> Tree<'a> {
         match self.head() {
             Node::Object { .. } => self.field(part, meter),
             Node::Array { .. } => {
-                meter.bytes(part.len())?;
+                // Every byte is looked at twice.
+                meter.steps(part.len().saturating_mul(2))?;
                 // C's strtol: blanks before the number, none behind it.
                 let part = part.trim_start_matches(super::text_in::is_blank);
                 if part.ends_with(super::text_in::is_blank) {

@@ -8,6 +8,11 @@ use crate::condition::meter::Meter;
 /// Steps for each node, beside those for the bytes that are written.
 const STEPS_PER_NODE: usize = 8;
 
+/// Steps for each character that is escaped, beside those for the bytes that are written.
+const STEPS_PER_ESCAPE: usize = 8;
+/// Digits of an escape.
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 /// Steps for each digit of a number that is written otherwise than it was read.
 const STEPS_PER_DIGIT: usize = 8;
 
@@ -98,6 +103,7 @@ impl Printer<'_> {
             self.text.push_str(&rest[..at]);
             // The longest escape has six bytes.
             self.charge(6)?;
+            self.meter.steps(STEPS_PER_ESCAPE)?;
             match rest.as_bytes()[at] {
                 b'"' => self.text.push_str("\\\""),
                 b'\\' => self.text.push_str("\\\\"),
@@ -106,7 +112,11 @@ impl Printer<'_> {
                 b'\n' => self.text.push_str("\\n"),
                 b'\r' => self.text.push_str("\\r"),
                 b'\t' => self.text.push_str("\\t"),
-                control => self.text.push_str(&format!("\\u{control:04x}")),
+                control => {
+                    self.text.push_str("\\u00");
+                    self.text.push(char::from(HEX[usize::from(control >> 4)]));
+                    self.text.push(char::from(HEX[usize::from(control & 0xf)]));
+                }
             }
             rest = &rest[at + 1..];
         }
