@@ -278,3 +278,33 @@ fn steps_follow_the_time_that_operations_take() {
     }
     assert!(too_cheap.is_empty(), "{too_cheap:#?}");
 }
+
+/// The longest conditions of each shape, by what they keep for a byte of their text.
+#[test]
+fn checked_condition_takes_a_small_multiple_of_its_text() {
+    let text = "x".repeat(8_100);
+    let columns = vec!["e.topic"; 990].join(",");
+    for source in [
+        format!("'{text}' IN ({columns})"),
+        format!("'{text}' NOT IN ({columns},'a','b')"),
+        format!("'1' IN ({})", vec!["e.seq,e.topic"; 400].join(",")),
+        format!("s.params->'{text}' @> jsonb_build_object({})", list(550, |n| format!("'{n}',e.topic"))),
+        format!("e.payload @> '[{}]'", vec!["1"; 8_000].join(",")),
+        format!("e.seq = ANY ('{{{}}}')", vec!["1"; 8_000].join(",")),
+        format!("e.topic IN ({})", vec!["'a'"; 1_900].join(",")),
+        format!("e.seq IN ({})", vec!["1"; 1_900].join(",")),
+        format!("'{text}' BETWEEN e.topic AND e.topic"),
+        vec!["'a'=e.topic"; 600].join(" AND "),
+        vec!["e.topic=s.group_id"; 450].join(" AND "),
+    ] {
+        let condition = Condition::parse(&source).unwrap_or_else(|refusal| panic!("{source:.80}: {refusal}"));
+        let (bytes, text) = (condition.bytes(), source.len());
+        assert!(bytes <= 64 * text, "{source:.80}: {bytes} bytes of {text}");
+        assert!(bytes >= text, "{source:.80}: {bytes} bytes of {text}");
+    }
+    let both = format!("'1' IN ({}) AND 'a' IN (e.object)", ["e.seq,e.topic"; 3].join(","));
+    assert_eq!(evaluate("'7' IN (e.topic, e.seq)", &EventView::new(&event("1"))), Ok(true));
+    assert_eq!(evaluate("'a' NOT IN (e.topic, 'b')", &EventView::new(&event("1"))), Ok(false));
+    assert_eq!(evaluate(&both, &EventView::new(&event("1"))), Ok(false));
+    assert!(Condition::parse("'a' IN (e.topic, e.seq)").is_err());
+}

@@ -128,6 +128,16 @@ pub(crate) enum Expr {
 }
 
 impl Expr {
+    /// Memory that the expression takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let mut bytes = size_of::<Self>();
+        if let Self::Constant(value) = self {
+            bytes += value.bytes();
+        }
+        self.for_each_part(&mut |part| bytes += part.bytes());
+        bytes
+    }
+
     /// Shows each part directly below to `look`.
     pub(crate) fn for_each_part<'e>(&'e self, look: &mut dyn FnMut(&'e Expr)) {
         match self {

@@ -53,6 +53,9 @@ use expr::Expr;
 use row::Row;
 use terms::Terms;
 
+/// The most memory that a checked condition takes, in bytes.
+pub const CONDITION_BYTES_MAX: usize = 512 << 10;
+
 /// A checked condition.
 #[derive(Debug, Clone)]
 pub struct Condition {
@@ -71,7 +74,23 @@ impl Condition {
     /// ```
     pub fn parse(source: &str) -> Result<Self, Invalid> {
         let expr = check::condition(&source::parse(source)?)?;
-        Ok(Self { source: source.into(), terms: Terms::of(expr) })
+        Self { source: source.into(), terms: Terms::of(expr) }.within(CONDITION_BYTES_MAX)
+    }
+
+    /// The condition, if it takes no more memory than this.
+    fn within(self, bytes_max: usize) -> Result<Self, Invalid> {
+        let bytes = self.bytes();
+        if bytes > bytes_max {
+            let reason =
+                format!("takes {bytes} bytes of memory; at most {bytes_max} are allowed: move lists into `params`");
+            return Err(source::refused(reason));
+        }
+        Ok(self)
+    }
+
+    /// Memory that the condition takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.source.len() + self.terms.bytes()
     }
 
     /// The text it was made from.
@@ -121,5 +140,18 @@ impl Expression {
         let row = Row { event: Some(event), subscription: Some(subscription) };
         let evaluator = Evaluator::new(row);
         Ok(evaluator.value(&self.expr)?.text(&evaluator.meter)?.map(|text| text.into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_that_takes_too_much_memory_is_refused_with_the_limit() {
+        let condition = Condition::parse("e.topic IN ('a', 'b')").unwrap();
+        let refusal = condition.clone().within(100).unwrap_err();
+        assert!(refusal.reason.contains("at most 100 are allowed"), "{refusal}");
+        assert!(condition.within(CONDITION_BYTES_MAX).is_ok());
     }
 }

@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::row::Row;
 use super::types::{Scalar, Type};
 use super::value::Value;
+use std::sync::Arc;
 
 /// The parts of a condition, in the order in which they are looked at.
 #[derive(Debug, Clone)]
@@ -42,7 +43,8 @@ pub(crate) enum Key {
     /// `event = subscription`
     Equal { event: Expr, subscription: Expr },
     /// `whole @> jsonb_build_object(name, event)`, where the event's side is no jsonb.
-    Member { event: Expr, whole: Expr, name: Box<str> },
+    /// All keys of one part share its `whole`.
+    Member { event: Expr, whole: Arc<Expr>, name: Box<str> },
     /// `event @> part`: every scalar that `part` has in its objects is at the same place in the event's side.
     Leaves { event: Expr, part: Expr },
 }
@@ -143,6 +145,7 @@ fn members_of(whole: &Expr, part: &Expr) -> Vec<Key> {
         return Vec::new();
     }
     let plain = members.into_iter().filter(|(_, value)| is_plain(value));
+    let whole = Arc::new(whole.clone());
     plain.map(|(name, value)| Key::Member { event: value.clone(), whole: whole.clone(), name: name.into() }).collect()
 }
 
@@ -221,6 +224,28 @@ impl Terms {
     /// All parts, in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Expr> {
         self.keyed.iter().chain(&self.of_event).chain(&self.others)
+    }
+
+    /// Memory that the parts and what was taken from them take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let mut keys = 0;
+        let mut shared: Option<&Arc<Expr>> = None;
+        for key in &self.keys {
+            keys += size_of::<Key>();
+            keys += match key {
+                Key::Equal { event, subscription } => event.bytes() + subscription.bytes(),
+                Key::Member { event, whole, name } => {
+                    let is_counted = shared.replace(whole).is_some_and(|last| Arc::ptr_eq(last, whole));
+                    event.bytes() + name.len() + if is_counted { 0 } else { whole.bytes() }
+                }
+                Key::Leaves { event, part } => event.bytes() + part.bytes(),
+            };
+        }
+        let anchor = |anchor: &Anchor| {
+            let values = anchor.values.iter().map(|value| size_of::<Value<'_>>() + value.bytes());
+            anchor.event.bytes() + values.sum::<usize>()
+        };
+        self.parts().map(Expr::bytes).sum::<usize>() + keys + self.anchor.as_ref().map_or(0, anchor)
     }
 
     /// Do all parts hold?

@@ -33,21 +33,11 @@ fn compare_literal(
     op: Comparison,
     operand: (&Typed, &ast::Expr),
     other: (Typed, &ast::Expr),
-    at: Option<Type>,
 ) -> Result<Typed, Invalid> {
-    let mut sides = ((operand.0.clone(), operand.1), other);
-    if let Some(at) = at {
-        sides.0.0 = coerce(scope, sides.0.0, at, operand.1, sign(op))?;
-        sides.1.0 = coerce(scope, sides.1.0, at, sides.1.1, sign(op))?;
-    }
-    let (left, right) = comparable(scope, tree, op, sides.0, sides.1)?;
+    let (left, right) = comparable(scope, tree, op, (operand.0.clone(), operand.1), other)?;
     let reads = left.reads || right.reads;
     let expr = Expr::Compare { op, left: Box::new(left.expr), right: Box::new(right.expr) };
     Ok(known(scope, expr, Scalar::Bool, reads))
-}
-
-fn negated_if(negated: bool, expr: Expr) -> Expr {
-    if negated { Expr::Not(Box::new(expr)) } else { expr }
 }
 
 /// `x [NOT] BETWEEN low AND high`
@@ -68,15 +58,50 @@ pub(super) fn between(
     let reads = operand.reads || low.reads || high.reads;
     if operand.kind == Kind::Literal {
         let operand = (&operand, operand_tree);
-        let low = compare_literal(scope, tree, Comparison::GreaterOrEqual, operand, (low, low_tree), None)?;
-        let high = compare_literal(scope, tree, Comparison::LessOrEqual, operand, (high, high_tree), None)?;
-        let expr = negated_if(negated, Expr::And(vec![low.expr, high.expr]));
+        let low = compare_literal(scope, tree, Comparison::GreaterOrEqual, operand, (low, low_tree))?;
+        let high = compare_literal(scope, tree, Comparison::LessOrEqual, operand, (high, high_tree))?;
+        let both = Expr::And(vec![low.expr, high.expr]);
+        let expr = if negated { Expr::Not(Box::new(both)) } else { both };
         return Ok(known(scope, expr, Scalar::Bool, reads));
     }
     let low = against(scope, tree, Comparison::GreaterOrEqual, &operand, (low, low_tree), None)?;
     let high = against(scope, tree, Comparison::LessOrEqual, &operand, (high, high_tree), None)?;
     let expr = Expr::Between { operand: Box::new(operand.expr), low: Box::new(low), high: Box::new(high), negated };
     Ok(known(scope, expr, Scalar::Bool, reads))
+}
+
+/// The items of a list that a literal is compared with at one type.
+struct Group {
+    at: Type,
+    operand: Expr,
+    list: Vec<Against>,
+}
+
+/// A literal takes the type of each item. It is kept once for each type, however many items there are.
+fn literal_in_list(
+    scope: Scope<'_>,
+    tree: &ast::Expr,
+    (operand, operand_tree): (&Typed, &ast::Expr),
+    items: Vec<(Typed, &ast::Expr)>,
+    common: Option<Type>,
+) -> Result<Vec<Group>, Invalid> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (item, part) in items {
+        let at = common.filter(|_| !item.reads).or_else(|| meeting(operand.kind, item.kind));
+        let Some(at) = at.filter(|at| at.scalar().is_some()) else {
+            return Err(refused_part(tree, "arrays are compared by element: x = ANY (array)"));
+        };
+        let expr = coerce(scope, item, at, part, sign(Comparison::Equal))?.expr;
+        let item = Against { widen: None, expr };
+        match groups.iter_mut().find(|group| group.at == at) {
+            Some(group) => group.list.push(item),
+            None => {
+                let operand = coerce(scope, operand.clone(), at, operand_tree, sign(Comparison::Equal))?.expr;
+                groups.push(Group { at, operand, list: vec![item] });
+            }
+        }
+    }
+    Ok(groups)
 }
 
 /// `x [NOT] IN (a, b, c)`
@@ -100,18 +125,16 @@ pub(super) fn in_list(
     // Items that read no column are compared as one array, so all of them meet in one type.
     let fixed: Vec<Kind> = items.iter().filter(|(item, _)| !item.reads).map(|(item, _)| item.kind).collect();
     let at = if fixed.len() > 1 { common(fixed.into_iter().chain([operand.kind])) } else { None };
-    let place = |item: &Typed| if item.reads { None } else { at };
     let expr = if operand.kind == Kind::Literal {
-        let mut any = Vec::with_capacity(items.len());
-        for item in items {
-            let at = place(&item.0);
-            any.push(compare_literal(scope, tree, Comparison::Equal, (&operand, operand_tree), item, at)?.expr);
-        }
-        negated_if(negated, Expr::Or(any))
+        let groups = literal_in_list(scope, tree, (&operand, operand_tree), items, at)?;
+        let is_in = |Group { at: _, operand, list }| Expr::In { operand: Box::new(operand), list, negated: false };
+        let mut any: Vec<Expr> = groups.into_iter().map(is_in).collect();
+        let any = if any.len() == 1 { any.remove(0) } else { Expr::Or(any) };
+        if negated { Expr::Not(Box::new(any)) } else { any }
     } else {
         let mut any = Vec::with_capacity(items.len());
         for item in items {
-            let at = place(&item.0);
+            let at = if item.0.reads { None } else { at };
             any.push(against(scope, tree, Comparison::Equal, &operand, item, at)?);
         }
         Expr::In { operand: Box::new(operand.expr), list: any, negated }
