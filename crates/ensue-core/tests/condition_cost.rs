@@ -308,3 +308,79 @@ fn checked_condition_takes_a_small_multiple_of_its_text() {
     assert_eq!(evaluate(&both, &EventView::new(&event("1"))), Ok(false));
     assert!(Condition::parse("'a' IN (e.topic, e.seq)").is_err());
 }
+
+/// Subscriptions to `e.payload @> s.params`, each with eight of the last 40 keys of a large event: a shape of its own each.
+fn shapes(index: &mut Index, count: u128) -> Event {
+    let want = Want { topic: None, condition: Arc::new(Condition::parse("e.payload @> s.params").unwrap()) };
+    let group: Arc<str> = "g".into();
+    for n in 0..count {
+        let mut keys: Vec<u128> = (0..).map(|at| 1_860 + (n * 7_919 + at * (2 * n + 1) * 7) % 40).take(60).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let chosen = keys.iter().enumerate().filter(|(at, _)| (n >> at) & 1 == 1 || *at < 4).take(8);
+        let params = chosen.map(|(_, key)| format!(r#""k{key:04}":1"#)).collect::<Vec<_>>().join(",");
+        let params = Json::parse("params", format!("{{{params}}}")).unwrap();
+        index.add(&want, Subscription { id: Uuid::from_u128(n), group: group.clone(), params });
+    }
+    event(format!("{{{}}}", list(1_900, |n| format!(r#""k{n:04}":1"#))))
+}
+
+#[test]
+fn keys_of_many_shapes_exhaust_a_quick_view() {
+    let mut index = Index::new();
+    let event = shapes(&mut index, 3_000);
+    let (view, mut found) = (EventView::quick(&event), Found::default());
+    index.matches(&view, &mut found);
+    assert!(view.is_exhausted(), "{} steps were charged", view.steps());
+    assert!(view.steps() <= u64::from(QUICK_STEPS_MAX));
+    let view = EventView::new(&event);
+    index.matches(&view, &mut found);
+    assert_eq!((found.matched.len(), found.failed.len()), (3_000, 0));
+    assert!((1_000_000..100_000_000).contains(&view.steps()), "{}", view.steps());
+}
+
+#[test]
+fn many_cheap_lookups_exhaust_a_quick_view() {
+    let mut index = Index::new();
+    for n in 0..10_000_u128 {
+        let source = format!("e.object = s.params->>'o' AND e.seq > {n}");
+        let want = Want { topic: None, condition: Arc::new(Condition::parse(&source).unwrap()) };
+        let params = Json::parse("params", r#"{"o":"x"}"#.to_owned()).unwrap();
+        index.add(&want, Subscription { id: Uuid::from_u128(n), group: "g".into(), params });
+    }
+    let event = event("{}");
+    let (view, mut found) = (EventView::quick(&event), Found::default());
+    index.matches(&view, &mut found);
+    assert!(view.is_exhausted(), "{} steps were charged", view.steps());
+}
+
+/// A key that costs more than is left of an event's budgets hides nobody: the condition is evaluated for each.
+#[test]
+fn subscription_whose_key_exceeds_the_budget_is_reported() {
+    let (mut index, group): (Index, Arc<str>) = (Index::new(), "g".into());
+    let keys = list(20_000, |n| format!(r#""k{n:05}":1"#));
+    let event = event(format!(r#"{{"a":"{}",{keys}}}"#, "a".repeat(700_000)));
+    let mut add = |n: u128, source: &str, params: &str| {
+        let want = Want { topic: None, condition: Arc::new(Condition::parse(source).unwrap()) };
+        let params = Json::parse("params", params.to_owned()).unwrap();
+        index.add(&want, Subscription { id: Uuid::from_u128(n), group: group.clone(), params });
+    };
+    let costly = 320;
+    for n in 0..costly {
+        let source = format!("e.payload->>'a' LIKE '%{}b' AND e.seq > {n} - 500", "a".repeat(5_000));
+        add(n, &source, "{}");
+    }
+    add(1_000, "e.payload @> s.params", r#"{"k19999":1}"#);
+    add(1_001, "e.payload->'k19999' = s.params->'v'", r#"{"v":1}"#);
+    add(1_002, "s.params @> jsonb_build_object('v', e.payload->>'k19999')", r#"{"v":"1"}"#);
+    add(1_003, "e.payload->>'k19999' = '1'", "{}");
+    add(1_004, "e.payload @> s.params AND e.seq > 1000", r#"{"k19999":1}"#);
+    let (view, mut found) = (EventView::new(&event), Found::default());
+    index.matches(&view, &mut found);
+    assert!(view.steps() > 32 * u64::from(STEPS_MAX), "{}", view.steps());
+    assert_eq!(found.matched.len(), 0);
+    let failed = found.failed.iter().map(|(one, _)| one.id.as_u128()).filter(|id| *id >= 1_000);
+    let mut failed: Vec<u128> = failed.collect();
+    failed.sort_unstable();
+    assert_eq!(failed, [1_000, 1_001, 1_002, 1_003, 1_004]);
+}

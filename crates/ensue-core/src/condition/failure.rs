@@ -1,7 +1,7 @@
 //! What can go wrong when a checked condition meets an event?
 //!
 //! The same things that go wrong in Postgres (a text that is no number, a division by zero), and two that are ours: a
-//! condition that costs too much on this event, and a value that grows too large. All are values, never panics.
+//! condition that costs too much on this event, and a value that grows too large. A panic is a fault of Ensue, and becomes a failure too.
 
 use super::types::Type;
 
@@ -59,6 +59,9 @@ pub enum Failure {
     /// A value grew beyond what a condition may build.
     #[error("a value of the condition grows beyond {0} bytes")]
     TooLarge(usize),
+    /// The evaluation panicked, which is a fault of Ensue.
+    #[error("an internal error of Ensue (the log has a panic message); report it with the condition and the event")]
+    Panicked,
 }
 
 impl Failure {

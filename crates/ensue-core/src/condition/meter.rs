@@ -72,7 +72,7 @@ impl Meter {
 
     /// Pays for so many steps.
     #[inline]
-    pub(super) fn steps(&self, count: usize) -> Result<(), Failure> {
+    pub(crate) fn steps(&self, count: usize) -> Result<(), Failure> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         match self.left.get().checked_sub(count) {
             Some(left) => {

@@ -15,7 +15,7 @@
 //! | Can the params be what it takes them for? | `params` |
 //! | How much may that cost? | `meter` |
 //! | Which parts of it can an index look up? | `terms` |
-//! | What can go wrong then? | [`failure`] |
+//! | What can go wrong then? | [`failure`], `guard` |
 //! | What are the values? | [`types`], [`value`], [`numeric`], `numeric_math`, [`json`], `float`, `time`, `text_in`, `like`, `hashtext`, `part` |
 
 mod check;
@@ -23,6 +23,7 @@ pub(crate) mod eval;
 pub(crate) mod expr;
 pub mod failure;
 mod float;
+pub(crate) mod guard;
 mod hashtext;
 pub mod json;
 mod like;

@@ -93,6 +93,25 @@ impl<'a> EventView<'a> {
         self.spent.get()
     }
 
+    /// The budget of work that is not an evaluation, to be [charged](Self::charge) after it.
+    #[inline]
+    pub(crate) fn meter(&self) -> Meter {
+        Meter::of(self.allowance())
+    }
+
+    /// Counts steps that no meter has counted; false if a quick view has not so many left.
+    #[inline]
+    pub(crate) fn spend(&self, steps: u32) -> bool {
+        let spent = self.spent.get() + u64::from(steps);
+        if self.is_quick && spent > u64::from(QUICK_STEPS_MAX) {
+            self.spent.set(u64::from(QUICK_STEPS_MAX));
+            self.is_exhausted.set(true);
+            return false;
+        }
+        self.spent.set(spent);
+        true
+    }
+
     /// Steps that the next evaluation may take.
     #[inline]
     pub(super) fn allowance(&self) -> u32 {
@@ -106,7 +125,7 @@ impl<'a> EventView<'a> {
 
     /// Counts what an evaluation has cost.
     #[inline]
-    pub(super) fn charge(&self, meter: &Meter) {
+    pub(crate) fn charge(&self, meter: &Meter) {
         self.spent.set(self.spent.get() + u64::from(meter.spent()));
         if meter.is_exhausted() {
             self.is_exhausted.set(true);

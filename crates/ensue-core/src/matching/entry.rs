@@ -4,6 +4,7 @@ use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_as_sc
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
+use crate::condition::guard::caught;
 use crate::condition::json::{Node, Tree};
 use crate::condition::meter::Meter;
 use crate::condition::row::Row;
@@ -15,6 +16,10 @@ use std::hash::{BuildHasher, RandomState};
 /// How many scalars of a subscription's side of `e.payload @> s.params` are keys. Where there are more, candidates are
 /// evaluated.
 const LEAVES_MAX: usize = 8;
+/// Steps to look a key up, beyond those to compute it.
+const LOOKUP_STEPS: u32 = 32;
+/// Steps to compare a candidate's key.
+const CANDIDATE_STEPS: u32 = 4;
 
 /// The place of a subscription in the index.
 pub(super) type Slot = u32;
@@ -29,6 +34,8 @@ pub(super) struct Entry {
     /// The form of its keys on the event's side, which other entries may share; none if its shapes differ in it.
     form: Option<usize>,
     shapes: Vec<Shape>,
+    /// Subscriptions whose key cannot be computed. They are evaluated for every event.
+    unkeyed: Vec<Slot>,
     pub(super) count: usize,
 }
 
@@ -96,19 +103,19 @@ struct Place {
     key: KeptKey,
 }
 
-/// The value of a part of a key, which never fails. Beyond its budget it counts as unknown.
-fn value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
-    Evaluator::new(row).value(expr).unwrap_or(Value::Null)
+/// The value of a part of a key. It fails only beyond its budget.
+fn value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Result<Value<'a>, Failure> {
+    Evaluator::new(row).value(expr)
 }
 
 /// The value of a part of a key, all of whose bytes go into the key.
-fn key_value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Value<'a> {
-    Evaluator::new(row).key(expr).unwrap_or(Value::Null)
+fn key_value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Result<Value<'a>, Failure> {
+    Evaluator::new(row).key(expr)
 }
 
 impl Entry {
     pub(super) fn new(want: Want, form: Option<usize>) -> Self {
-        Self { want, form, shapes: Vec::new(), count: 0 }
+        Self { want, form, shapes: Vec::new(), unkeyed: Vec::new(), count: 0 }
     }
 
     /// What tells the forms of keys apart; none where the subscription's params decide.
@@ -125,7 +132,7 @@ impl Entry {
     }
 
     /// Where a subscription goes; none if it can never match, because its side of an equality is NULL.
-    fn place(&self, subscription: &Subscription, keys: &RandomState) -> Option<Place> {
+    fn place(&self, subscription: &Subscription, keys: &RandomState) -> Result<Option<Place>, Failure> {
         let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
         let row = Row { event: None, subscription: Some(&view) };
         let terms = self.want.condition.terms();
@@ -133,30 +140,30 @@ impl Entry {
         let mut all_ways = Vec::new();
         for key in &terms.keys {
             match key {
-                Key::Equal { event: _, subscription } => match key_value(subscription, row) {
-                    Value::Null => return None,
+                Key::Equal { event: _, subscription } => match key_value(subscription, row)? {
+                    Value::Null => return Ok(None),
                     value => put(&mut bytes, &value),
                 },
-                Key::Member { event: _, whole, name } => match value(whole, row) {
-                    Value::Json(whole) => match whole.tree().field(name, &Meter::new()) {
-                        Ok(Some(scalar)) if scalar.head().is_scalar() => put_scalar(&mut bytes, scalar),
-                        Ok(_) | Err(_) => return None,
+                Key::Member { event: _, whole, name } => match value(whole, row)? {
+                    Value::Json(whole) => match whole.tree().field(name, &Meter::new())? {
+                        Some(scalar) if scalar.head().is_scalar() => put_scalar(&mut bytes, scalar),
+                        Some(_) | None => return Ok(None),
                     },
-                    _ => return None,
+                    _ => return Ok(None),
                 },
-                Key::Leaves { event: _, part } => match value(part, row) {
+                Key::Leaves { event: _, part } => match value(part, row)? {
                     Value::Json(part) => {
                         let mut leaves = Vec::new();
                         exact &= collect(part.tree(), &mut Vec::new(), &mut leaves);
                         leaves.iter().for_each(|(_, leaf)| put_scalar(&mut bytes, *leaf));
                         all_ways.push(leaves.into_iter().map(|(way, _)| way).collect());
                     }
-                    _ => return None,
+                    _ => return Ok(None),
                 },
             }
         }
         let hash = keys.hash_one(&bytes.0);
-        Some(Place { ways: all_ways, exact, hash, key: KeptKey::new(if exact { &bytes.0 } else { &[] }) })
+        Ok(Some(Place { ways: all_ways, exact, hash, key: KeptKey::new(if exact { &bytes.0 } else { &[] }) }))
     }
 
     fn shape_at(&self, place: &Place) -> Option<usize> {
@@ -165,7 +172,11 @@ impl Entry {
 
     pub(super) fn add(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
         self.count += 1;
-        let Some(place) = self.place(subscription, keys) else { return };
+        let place = match caught(|| self.place(subscription, keys)) {
+            Ok(Some(place)) => place,
+            Ok(None) => return,
+            Err(_) => return self.unkeyed.push(slot),
+        };
         let at = self.shape_at(&place).unwrap_or_else(|| {
             let (ways, buckets) = (place.ways, HashedMap::default());
             self.shapes.push(Shape { ways, exact: place.exact, buckets });
@@ -182,7 +193,11 @@ impl Entry {
 
     pub(super) fn remove(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
         self.count -= 1;
-        let Some(place) = self.place(subscription, keys) else { return };
+        let place = match caught(|| self.place(subscription, keys)) {
+            Ok(Some(place)) => place,
+            Ok(None) => return,
+            Err(_) => return self.unkeyed.retain(|other| *other != slot),
+        };
         let Some(at) = self.shape_at(&place) else { return };
         let buckets = &mut self.shapes[at].buckets;
         if buckets.get_mut(&place.hash).is_some_and(|bucket| bucket.remove(slot)) {
@@ -194,31 +209,33 @@ impl Entry {
     }
 
     /// Writes the key under which those of a shape stand who may want the event; none if nobody does.
-    fn key(&self, shape: &Shape, event: &EventView<'_>, bytes: &mut KeyBytes) -> Option<()> {
+    fn key(&self, shape: &Shape, event: &EventView<'_>, bytes: &mut KeyBytes) -> Result<Option<()>, Failure> {
         let row = Row { event: Some(event), subscription: None };
-        let (mut ways, meter) = (shape.ways.iter(), Meter::new());
+        let mut ways = shape.ways.iter();
         for key in &self.want.condition.terms().keys {
             match key {
-                Key::Equal { event, subscription: _ } => match key_value(event, row) {
-                    Value::Null => return None,
+                Key::Equal { event, subscription: _ } => match key_value(event, row)? {
+                    Value::Null => return Ok(None),
                     value => put(bytes, &value),
                 },
-                Key::Member { event, whole: _, name: _ } => put_as_scalar(bytes, &key_value(event, row)),
-                Key::Leaves { event, part: _ } => {
-                    let Value::Json(whole) = value(event, row) else { return None };
-                    for way in ways.next()? {
-                        match way.iter().try_fold(whole.tree(), |part, key| part.field(key, &meter).ok()?)? {
-                            scalar if scalar.head().is_scalar() => put_scalar(bytes, scalar),
-                            _ => return None,
-                        }
+                Key::Member { event, whole: _, name: _ } => put_as_scalar(bytes, &key_value(event, row)?),
+                Key::Leaves { event: whole, part: _ } => {
+                    let Value::Json(whole) = value(whole, row)? else { return Ok(None) };
+                    let Some(ways) = ways.next() else { return Ok(None) };
+                    let meter = event.meter();
+                    let written = put_leaves(bytes, whole.tree(), ways, &meter);
+                    event.charge(&meter);
+                    if written?.is_none() {
+                        return Ok(None);
                     }
                 }
             }
         }
-        Some(())
+        Ok(Some(()))
     }
 
-    /// Tells `say` of everybody who wants the event, and of everybody whose condition failed on it.
+    /// Tells `say` of everybody who wants the event, and of everybody whose condition failed on it. Stops when a quick view is
+    /// exhausted.
     pub(super) fn matches<'i>(
         &self,
         event: &EventView<'_>,
@@ -230,41 +247,92 @@ impl Entry {
         let terms = self.want.condition.terms();
         // The same for all, so asked once, and only if there is a candidate.
         let mut of_event: Option<Result<bool, Failure>> = None;
+        let mut ask = |slot: Slot, is_exact: bool| {
+            let Some(subscription) = subscription_at(slot) else { return };
+            let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
+            let row = Row { event: Some(event), subscription: Some(&view) };
+            let mut ask_event = || {
+                let row = Row { event: Some(event), subscription: None };
+                of_event.get_or_insert_with(|| terms.of_event_hold(row)).clone()
+            };
+            let keyed = if is_exact { Ok(true) } else { terms.keyed_hold(row) };
+            let answer = match keyed {
+                Ok(true) => match ask_event() {
+                    Ok(true) => terms.others_hold(row),
+                    other => other,
+                },
+                other => other,
+            };
+            match answer {
+                Ok(true) => say(subscription, Ok(())),
+                Ok(false) => {}
+                Err(failure) => say(subscription, Err(failure)),
+            }
+        };
         for shape in &self.shapes {
-            let write = |bytes: &mut KeyBytes| self.key(shape, event, bytes);
+            if !event.spend(LOOKUP_STEPS) {
+                return;
+            }
+            let write = |bytes: &mut KeyBytes| caught(|| self.key(shape, event, bytes));
             let key = match self.form {
                 Some(form) => event_keys.get(form, keys, write),
                 None => event_keys.once(keys, write),
             };
-            let Some((key, hash)) = key else { continue };
-            let Some(bucket) = shape.buckets.get(&hash) else { continue };
-            for candidate in bucket.candidates() {
-                if shape.exact && candidate.key.bytes() != key {
-                    continue;
+            match key {
+                Ok(None) => {}
+                Ok(Some((key, hash))) => {
+                    let candidates = shape.buckets.get(&hash).map_or(&[][..], Bucket::candidates);
+                    if !event.spend(u32::try_from(candidates.len()).unwrap_or(u32::MAX).saturating_mul(CANDIDATE_STEPS))
+                    {
+                        return;
+                    }
+                    for candidate in candidates {
+                        if event.is_exhausted() {
+                            return;
+                        }
+                        if !shape.exact || candidate.key.bytes() == key {
+                            ask(candidate.slot, shape.exact);
+                        }
+                    }
                 }
-                let Some(subscription) = subscription_at(candidate.slot) else { continue };
-                let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
-                let row = Row { event: Some(event), subscription: Some(&view) };
-                let mut ask_event = || {
-                    let row = Row { event: Some(event), subscription: None };
-                    of_event.get_or_insert_with(|| terms.of_event_hold(row)).clone()
-                };
-                let keyed = if shape.exact { Ok(true) } else { terms.keyed_hold(row) };
-                let answer = match keyed {
-                    Ok(true) => match ask_event() {
-                        Ok(true) => terms.others_hold(row),
-                        other => other,
-                    },
-                    other => other,
-                };
-                match answer {
-                    Ok(true) => say(subscription, Ok(())),
-                    Ok(false) => {}
-                    Err(failure) => say(subscription, Err(failure)),
+                // Without the key any of them may want it.
+                Err(_) => {
+                    for candidate in shape.buckets.values().flat_map(Bucket::candidates) {
+                        if event.is_exhausted() {
+                            return;
+                        }
+                        ask(candidate.slot, false);
+                    }
                 }
             }
         }
+        for slot in &self.unkeyed {
+            if event.is_exhausted() {
+                return;
+            }
+            ask(*slot, false);
+        }
     }
+}
+
+/// Adds the scalars of a value to which these ways lead, paid for with their bytes; none if it lacks one.
+fn put_leaves(to: &mut KeyBytes, whole: Tree<'_>, ways: &[Way], meter: &Meter) -> Result<Option<()>, Failure> {
+    for way in ways {
+        let mut part = whole;
+        for key in way {
+            match part.field(key, meter)? {
+                Some(field) => part = field,
+                None => return Ok(None),
+            }
+        }
+        if !part.head().is_scalar() {
+            return Ok(None);
+        }
+        let there = to.0.len();
+        put_scalar(to, part);
+        meter.steps(to.0.len() - there)?;
+    }
+    Ok(Some(()))
 }
 
 /// The scalars of a value that are reached through objects alone, with the way to each. Says whether that is all there is.

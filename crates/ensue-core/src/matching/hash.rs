@@ -3,9 +3,9 @@
 //! Values that are equal in a condition have the same bytes, `1` and `1.00` of jsonb, integers of either size; values
 //! that differ have different ones. Bytes that differ may share a number, as with every hash, so they are compared.
 
-use crate::condition::Value;
 use crate::condition::json::{Node, Tree, number_text, of_value, plain_number};
 use crate::condition::meter::Meter;
+use crate::condition::{Failure, Value};
 use std::hash::{BuildHasher, Hasher};
 
 /// A map from numbers that are hashes already.
@@ -84,43 +84,45 @@ impl EventKeys {
         self.kept = 0;
     }
 
-    /// The bytes and the hash of a key in this form; `write` is asked once per event.
+    /// The bytes and the hash of a key in this form. `write` is called once per event, unless it fails or the key is long.
     pub(super) fn get(
         &mut self,
         form: usize,
         keys: &impl BuildHasher,
-        write: impl FnOnce(&mut KeyBytes) -> Option<()>,
-    ) -> Option<(&[u8], u64)> {
+        write: impl FnOnce(&mut KeyBytes) -> Result<Option<()>, Failure>,
+    ) -> Result<Option<(&[u8], u64)>, Failure> {
         if self.written.len() <= form {
             self.written.resize(form + 1, Written::default());
         }
         if self.written[form].event == self.event {
-            let (range, hash) = self.written[form].place.clone()?;
-            return Some((&self.bytes.0[range], hash));
+            let place = self.written[form].place.clone();
+            return Ok(place.map(|(range, hash)| (&self.bytes.0[range], hash)));
         }
         let start = self.kept;
-        let Some((key, hash)) = self.once(keys, write) else {
+        let Some((key, hash)) = self.once(keys, write)? else {
             self.written[form] = Written { event: self.event, place: None };
-            return None;
+            return Ok(None);
         };
         let end = start + key.len();
         if key.len() <= KEPT_BYTES_MAX {
             self.kept = end;
             self.written[form] = Written { event: self.event, place: Some((start..end, hash)) };
         }
-        Some((&self.bytes.0[start..end], hash))
+        Ok(Some((&self.bytes.0[start..end], hash)))
     }
 
     /// The bytes and the hash of a key that is written for one alone.
     pub(super) fn once(
         &mut self,
         keys: &impl BuildHasher,
-        write: impl FnOnce(&mut KeyBytes) -> Option<()>,
-    ) -> Option<(&[u8], u64)> {
+        write: impl FnOnce(&mut KeyBytes) -> Result<Option<()>, Failure>,
+    ) -> Result<Option<(&[u8], u64)>, Failure> {
         self.bytes.0.truncate(self.kept);
-        write(&mut self.bytes)?;
+        if write(&mut self.bytes)?.is_none() {
+            return Ok(None);
+        }
         let bytes = &self.bytes.0[self.kept..];
-        Some((bytes, keys.hash_one(bytes)))
+        Ok(Some((bytes, keys.hash_one(bytes))))
     }
 }
 

@@ -8,9 +8,10 @@ use super::hash::{EventKeys, HashedMap, KeyBytes, put};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
+use crate::condition::guard::caught;
 use crate::condition::row::Row;
 use crate::condition::{EventView, Failure, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use uuid::Uuid;
 
@@ -217,12 +218,25 @@ impl Index {
         for table in &self.anchors {
             let row = Row { event: Some(event), subscription: None };
             let write = |bytes: &mut KeyBytes| {
-                put(bytes, &Evaluator::new(row).key(&table.event).ok()?);
-                Some(())
+                caught(|| {
+                    put(bytes, &Evaluator::new(row).key(&table.event)?);
+                    Ok(Some(()))
+                })
             };
-            let Some((_, hash)) = found.keys.once(&self.keys, write) else { continue };
-            for at in table.by_value.get(&hash).into_iter().flatten() {
-                self.ask(*at, event, found);
+            match found.keys.once(&self.keys, write) {
+                Ok(None) => {}
+                Ok(Some((_, hash))) => {
+                    for at in table.by_value.get(&hash).into_iter().flatten() {
+                        self.ask(*at, event, found);
+                    }
+                }
+                // Without the value any of them may want it.
+                Err(_) if event.is_exhausted() => return,
+                Err(_) => {
+                    for at in table.by_value.values().flatten().copied().collect::<BTreeSet<_>>() {
+                        self.ask(at, event, found);
+                    }
+                }
             }
         }
         if self.by_topic.is_empty() {
@@ -238,6 +252,9 @@ impl Index {
     }
 
     fn ask<'i>(&'i self, at: EntrySlot, event: &EventView<'_>, found: &mut Found<'i>) {
+        if event.is_exhausted() {
+            return;
+        }
         let Some(entry) = &self.entries[at] else { return };
         let Found { matched, failed, keys } = found;
         let say = |subscription, answer| match answer {
