@@ -118,19 +118,6 @@ impl Entry {
         Self { want, form, shapes: Vec::new(), unkeyed: Vec::new(), count: 0 }
     }
 
-    /// What tells the forms of keys apart; none where the subscription's params decide.
-    pub(super) fn form_of(want: &Want) -> Option<String> {
-        let mut form = String::new();
-        for key in &want.condition.terms().keys {
-            match key {
-                Key::Equal { event, subscription: _ } => form.push_str(&format!("= {event:?};")),
-                Key::Member { event, whole: _, name: _ } => form.push_str(&format!("@> {event:?};")),
-                Key::Leaves { .. } => return None,
-            }
-        }
-        Some(form)
-    }
-
     /// Where a subscription goes; none if it can never match, because its side of an equality is NULL.
     fn place(&self, subscription: &Subscription, keys: &RandomState) -> Result<Option<Place>, Failure> {
         let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);

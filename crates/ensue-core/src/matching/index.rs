@@ -4,6 +4,7 @@
 //! condition names the values of something (`e.topic = 'order.paid'`) stands under them; all others are always asked.
 
 use super::entry::{Entry, Slot};
+use super::form::{Forms, form_of};
 use super::hash::{EventKeys, HashedMap, KeyBytes, put};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
@@ -27,8 +28,7 @@ pub struct Index {
     free: Vec<Slot>,
     by_id: HashMap<Uuid, Slot>,
     entries: Vec<Option<Entry>>,
-    /// The forms that keys have on the event's side, by number.
-    forms: HashMap<String, usize>,
+    forms: Forms,
     by_want: HashMap<(Option<Box<str>>, Box<str>), EntrySlot>,
     by_topic: HashMap<Box<str>, Vec<EntrySlot>>,
     anchors: Vec<AnchorTable>,
@@ -124,10 +124,7 @@ impl Index {
             self.entries.push(None);
             self.entries.len() - 1
         });
-        let form = Entry::form_of(want).map(|form| {
-            let next = self.forms.len();
-            *self.forms.entry(form).or_insert(next)
-        });
+        let form = form_of(want, &self.keys).map(|hash| self.forms.acquire(hash));
         self.entries[at] = Some(Entry::new(want.clone(), form));
         self.by_want.insert(Self::name_of(want), at);
         match (&want.topic, &want.condition.terms().anchor) {
@@ -155,6 +152,9 @@ impl Index {
     /// Takes an entry that nobody is in any more out of every list.
     fn forget(&mut self, at: EntrySlot, want: &Want) {
         self.by_want.remove(&Self::name_of(want));
+        if let Some(hash) = form_of(want, &self.keys) {
+            self.forms.release(hash);
+        }
         match (&want.topic, &want.condition.terms().anchor) {
             (Some(topic), _) => {
                 if let Some(entries) = self.by_topic.get_mut(topic.as_str()) {
@@ -262,5 +262,96 @@ impl Index {
             Err(failure) => failed.push((subscription, failure)),
         };
         entry.matches(event, &self.keys, keys, |slot| self.subscription_at(slot), say);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::condition::Condition;
+    use crate::event::Event;
+    use crate::id::EventId;
+    use crate::json::Json;
+    use crate::key::Topic;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+
+    fn add(index: &mut Index, n: u128, source: &str, params: &str) {
+        let want = Want { topic: None, condition: Arc::new(Condition::parse(source).unwrap()) };
+        let params = Json::parse("params", params.to_owned()).unwrap();
+        index.add(&want, Subscription { id: Uuid::from_u128(n), group: "g".into(), params });
+    }
+
+    fn event(topic: &str) -> Event {
+        Event {
+            seq: 1,
+            prev: None,
+            id: EventId(Uuid::nil()),
+            topic: Topic::stored(topic),
+            object: None,
+            payload: Json::parse("payload", r#"{"n":1}"#.to_owned()).unwrap(),
+            metadata: Json::empty_object(),
+            occurred_at: Timestamp::UNIX_EPOCH,
+            recorded_at: Timestamp::UNIX_EPOCH,
+            to: None,
+        }
+    }
+
+    #[test]
+    fn index_keeps_nothing_of_forgotten_conditions() {
+        let mut index = Index::new();
+        add(&mut index, 1, "e.payload->'n' = s.params->'n'", r#"{"n":1}"#);
+        add(&mut index, 2, "e.payload->'n' = s.params->'n' AND e.seq > 0", r#"{"n":1}"#);
+        for n in 0..100_u128 {
+            let names = [n, n + 1].map(|n| format!("e.payload->'k{n}' = s.params->'n'"));
+            add(&mut index, 3 + n % 2, &names[0], r#"{"n":1}"#);
+            add(&mut index, 5, &format!("{} AND e.payload->>'x{n}' = 'a'", names[1]), r#"{"n":1}"#);
+            let event = event("a");
+            let mut found = Found::default();
+            index.matches(&EventView::new(&event), &mut found);
+            assert_eq!(found.matched.len(), 2);
+        }
+        (3..=5).for_each(|n| assert!(index.remove(Uuid::from_u128(n)).is_some()));
+        assert_eq!((index.forms.len(), index.by_want.len(), index.anchors.len()), (1, 2, 0));
+        assert!(index.entries.len() <= 5 && index.stored.len() <= 5);
+        assert!(index.forms.len() <= 4, "numbers of forms are used again");
+        let event = event("a");
+        let mut found = Found::default();
+        index.matches(&EventView::new(&event), &mut found);
+        assert_eq!(found.matched.len(), 2);
+    }
+
+    /// The planted panic is in [`EventView::payload`].
+    #[test]
+    fn panic_of_a_condition_is_its_failure_and_stops_no_other() {
+        let mut index = Index::new();
+        let costly = [
+            ("e.payload->'n' = s.params->'n'", r#"{"n":1}"#),
+            ("e.payload @> s.params", r#"{"n":1}"#),
+            ("s.params @> jsonb_build_object('n', e.payload->>'n')", r#"{"n":"1"}"#),
+            ("e.payload->>'n' = '1'", "{}"),
+            ("(e.payload->>'n')::int > 0", "{}"),
+            ("(e.payload->>'n')::int > (s.params->>'n')::int", r#"{"n":"0"}"#),
+        ];
+        for (n, (source, params)) in (0..).zip(costly) {
+            add(&mut index, n, source, params);
+        }
+        add(&mut index, 100, "e.topic = s.params->>'t'", r#"{"t":"planted.panic"}"#);
+        add(&mut index, 101, "true", "{}");
+        let (event, mut found) = (event("planted.panic"), Found::default());
+        for view in [EventView::new(&event), EventView::quick(&event)] {
+            index.matches(&view, &mut found);
+            let mut matched: Vec<u128> = found.matched.iter().map(|one| one.id.as_u128()).collect();
+            matched.sort_unstable();
+            assert_eq!(matched, [100, 101]);
+            let mut failed: Vec<u128> = found.failed.iter().map(|(one, _)| one.id.as_u128()).collect();
+            failed.sort_unstable();
+            assert_eq!(failed, [0, 1, 2, 3, 4, 5]);
+            assert!(found.failed.iter().all(|(_, failure)| *failure == Failure::Panicked));
+        }
+        let params = Json::empty_object();
+        let alone = crate::condition::SubscriptionView::new(Uuid::nil(), "g", &params);
+        let answer = Condition::parse(costly[4].0).unwrap().matches(&EventView::new(&event), &alone);
+        assert_eq!(answer, Err(Failure::Panicked));
     }
 }

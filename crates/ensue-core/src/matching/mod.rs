@@ -12,9 +12,11 @@
 //! |---|---|
 //! | Which entries may want the event, and who of them? | `index` |
 //! | Who of one entry wants it? | `entry` |
+//! | Which entries share the keys of an event? | `form` |
 //! | Under which number does a value go? | `hash` |
 
 mod entry;
+mod form;
 mod hash;
 mod index;
 
