@@ -74,8 +74,13 @@ impl Condition {
     /// assert!(refusal.to_string().contains("e.tpoic"));
     /// ```
     pub fn parse(source: &str) -> Result<Self, Invalid> {
-        let expr = check::condition(&source::parse(source)?)?;
-        Self { source: source.into(), terms: Terms::of(expr) }.within(CONDITION_BYTES_MAX)
+        let checked = guard::caught(|| {
+            let parsed = source::parse(source).and_then(|parsed| check::condition(&parsed));
+            Ok(parsed.map(|expr| Self { source: source.into(), terms: Terms::of(expr) }))
+        });
+        checked
+            .unwrap_or_else(|failure| Err(source::refused(format!("cannot be checked: {failure}"))))?
+            .within(CONDITION_BYTES_MAX)
     }
 
     /// The condition, if it takes no more memory than this.
@@ -101,7 +106,8 @@ impl Condition {
 
     /// Refuses params on which it would fail whatever the event is, such as a text that it casts to a number; names the param.
     pub fn check_params(&self, params: &crate::json::Json) -> Result<(), Invalid> {
-        params::check(self.terms.parts(), params)
+        guard::caught(|| Ok(params::check(self.terms.parts(), params)))
+            .unwrap_or_else(|failure| Err(Invalid::new("params", format!("cannot be checked: {failure}"))))
     }
 
     pub(crate) fn terms(&self) -> &Terms {

@@ -151,6 +151,8 @@ impl<'a> EventView<'a> {
 
     #[inline]
     pub(super) fn payload(&self, meter: &Meter) -> Result<Tree<'_>, Failure> {
+        #[cfg(test)]
+        assert_ne!(self.event.topic.as_str(), "planted.panic", "planted by a test");
         self.tree(&self.nodes().payload, &self.event.payload, meter)
     }
 

@@ -8,6 +8,7 @@
 use super::eval::Evaluator;
 use super::expr::{Comparison, Expr, Function};
 use super::failure::Failure;
+use super::guard::caught;
 use super::row::Row;
 use super::types::{Scalar, Type};
 use super::value::Value;
@@ -271,11 +272,13 @@ impl Terms {
 
 /// Do these parts hold? The first that is not true decides.
 fn hold<'e>(parts: impl IntoIterator<Item = &'e Expr>, row: Row<'_, '_, '_>) -> Result<bool, Failure> {
-    let evaluator = Evaluator::new(row);
-    for part in parts {
-        if evaluator.truth(part)? != Some(true) {
-            return Ok(false);
+    caught(|| {
+        let evaluator = Evaluator::new(row);
+        for part in parts {
+            if evaluator.truth(part)? != Some(true) {
+                return Ok(false);
+            }
         }
-    }
-    Ok(true)
+        Ok(true)
+    })
 }
