@@ -9,13 +9,17 @@ use crate::evaluation::{self, EvaluationClass};
 use crate::groups::Answer;
 use crate::handlers::Spec;
 use crate::tail::{Chunk, Listening, Tail};
-use crate::wanted::count_failure;
+use crate::wanted::{Turn, count_failure};
 use ensue_core::condition::{Condition, EventView};
 use ensue_core::matching::{Found, Index, Subscription, Want};
 use ensue_core::{Event, Seq, StoreError};
+use futures_util::FutureExt;
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
@@ -23,6 +27,8 @@ use uuid::Uuid;
 const MAILBOX_EVENTS_MAX: usize = 4_096;
 /// How many bytes of events a mailbox holds (but always one event).
 const MAILBOX_BYTES_MAX: usize = 2 << 20;
+/// Pause of the router after a panic.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_millis(100);
 
 /// What is for one handler.
 pub(crate) struct Mailbox {
@@ -66,6 +72,9 @@ pub(crate) struct Router {
     /// Everything up to here is in the mailboxes that are open.
     routed_to: AtomicU64,
     is_listening: AtomicBool,
+    /// Routing panics after the event in this place was put into a mailbox.
+    #[cfg(test)]
+    panics_at: AtomicU64,
 }
 
 /// What is put where.
@@ -76,6 +85,14 @@ struct Routes {
     /// Counts the mailboxes that were added: a mailbox with a higher number than an index is not in it.
     added: u64,
     always: Arc<Condition>,
+}
+
+/// Where routing stopped.
+enum RouteEnd {
+    Chunk,
+    /// Others wait for the processor or the lock.
+    Turn,
+    Costly(CostlyEvent),
 }
 
 /// An event whose conditions take longer than others should wait.
@@ -90,7 +107,14 @@ impl Router {
     pub fn new(tail: Arc<Tail>) -> Result<Self, StoreError> {
         let always = Arc::new(Condition::parse("true")?);
         let routing = Mutex::new(Routes { index: Arc::default(), mailboxes: HashMap::new(), added: 0, always });
-        Ok(Self { tail, routing, routed_to: AtomicU64::new(0), is_listening: AtomicBool::new(false) })
+        Ok(Self {
+            tail,
+            routing,
+            routed_to: AtomicU64::new(0),
+            is_listening: AtomicBool::new(false),
+            #[cfg(test)]
+            panics_at: AtomicU64::new(0),
+        })
     }
 
     /// A mailbox for a handler with this subscription; closed at first.
@@ -177,30 +201,40 @@ impl Router {
         Ok(listening)
     }
 
-    /// Routes until it is dropped.
+    /// Routes until it is dropped. After a panic it goes on with the next chunk, and handlers read the store up to there.
     pub async fn run(self: Arc<Self>, mut listening: Listening) {
         let mut setbacks_seen = listening.setbacks.borrow_and_update().count;
+        loop {
+            let routing = self.route_live(&mut listening, &mut setbacks_seen);
+            let Err(_panic) = AssertUnwindSafe(routing).catch_unwind().await;
+            tracing::error!(routed_to = self.routed_to(), "router panicked; handlers read the store, and it goes on");
+            self.close_all();
+            tokio::time::sleep(PAUSE_AFTER_PANIC).await;
+        }
+    }
+
+    async fn route_live(&self, listening: &mut Listening, setbacks_seen: &mut u64) -> Infallible {
         loop {
             let chunk = tokio::select! {
                 biased;
                 Ok(()) = listening.setbacks.changed() => {
-                    setbacks_seen = listening.setbacks.borrow_and_update().count;
+                    *setbacks_seen = listening.setbacks.borrow_and_update().count;
                     self.go_back();
                     continue;
                 }
                 chunk = listening.live.recv() => chunk,
             };
             match chunk {
-                Ok(chunk) if chunk.setbacks == setbacks_seen => self.route(&chunk).await,
+                Ok(chunk) if chunk.setbacks == *setbacks_seen => self.route(&chunk).await,
                 // Read before the log went back, or before the router has heard of it.
                 Ok(_) => {}
                 // The next chunk does not follow the last: then the mailboxes are closed.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => match self.tail.listen().await {
-                    Ok(again) => listening = again,
+                    Ok(again) => *listening = again,
                     Err(error) => {
                         tracing::warn!(%error, "the tail cannot read the log; trying again");
-                        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                        tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 },
             }
@@ -216,10 +250,26 @@ impl Router {
         }
     }
 
-    /// Puts the events of a chunk where they belong. An event whose conditions take long is matched on another thread, without the
+    /// Lets every handler read the store from where its mailbox ends.
+    fn close_all(&self) {
+        let routes = self.routes();
+        let routed_to = self.routed_to();
+        routes.mailboxes.values().for_each(|mailbox| mailbox.close_at(routed_to));
+        self.routed_to.store(self.tail.read_to(), Ordering::SeqCst);
+    }
+
+    /// Puts the events of a chunk where they belong, in turns. An event whose conditions take long is matched on another thread, without the
     /// lock, so that mailboxes can be opened and added meanwhile.
     async fn route(&self, chunk: &Chunk) {
-        while let Some(CostlyEvent { event, index, added }) = self.route_quickly(chunk) {
+        loop {
+            let CostlyEvent { event, index, added } = match self.route_quickly(chunk) {
+                RouteEnd::Chunk => return,
+                RouteEnd::Turn => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                RouteEnd::Costly(event) => event,
+            };
             let matching = (index.clone(), event.clone());
             let answer = evaluation::run(EvaluationClass::Delivery, move || Answer::of(&matching.0, &matching.1)).await;
             drop(index);
@@ -234,25 +284,27 @@ impl Router {
         }
     }
 
-    /// Routes up to the end of a chunk, or up to an event whose conditions take long.
-    fn route_quickly(&self, chunk: &Chunk) -> Option<CostlyEvent> {
+    /// Routes up to the end of a chunk or of a turn, or up to an event whose conditions take long.
+    fn route_quickly(&self, chunk: &Chunk) -> RouteEnd {
         let routes = self.routes();
         let routed_to = self.routed_to();
         if chunk.next <= routed_to {
-            return None;
+            return RouteEnd::Chunk;
         }
         if chunk.after > routed_to {
             routes.mailboxes.values().for_each(|mailbox| mailbox.close_at(routed_to));
         }
         let mut found = Found::default();
         let mut woken: Vec<Uuid> = Vec::new();
-        let (mut next, mut costly) = (chunk.next, None);
+        let (mut next, mut end) = (chunk.next, RouteEnd::Chunk);
+        let turn = Turn::begin();
         for event in chunk.events.iter().filter(|event| event.seq > routed_to) {
             let view = EventView::quick(event);
             routes.index.matches(&view, &mut found);
             if view.is_exhausted() {
                 next = event.seq - 1;
-                costly = Some(CostlyEvent { event: event.clone(), index: routes.index.clone(), added: routes.added });
+                let (event, index) = (event.clone(), routes.index.clone());
+                end = RouteEnd::Costly(CostlyEvent { event, index, added: routes.added });
                 break;
             }
             for subscription in &found.matched {
@@ -261,12 +313,19 @@ impl Router {
                     woken.push(id);
                 }
             }
+            #[cfg(test)]
+            assert_ne!(self.panics_at.load(Ordering::SeqCst), event.seq, "planted by a test");
             for (subscription, failure) in &found.failed {
                 condition_failed(&subscription.group, event.seq, failure);
             }
+            if turn.is_over() && event.seq < chunk.next {
+                next = event.seq;
+                end = RouteEnd::Turn;
+                break;
+            }
         }
         self.routed(&routes, next, woken);
-        costly
+        end
     }
 
     /// Delivers a costly event by an index with `added` mailboxes. Newer mailboxes read the store.
@@ -319,6 +378,8 @@ impl Mailbox {
             state.closed_at = Some(event.seq - 1);
         } else {
             state.bytes += bytes;
+            // Should routing panic before it has counted this event, the handler does not get it twice.
+            state.skip_to = event.seq;
             state.events.push_back(event.clone());
         }
         true
@@ -386,5 +447,79 @@ mod tests {
         }
         let Mail::Closed(events, at) = router.take(&stuck) else { panic!("it has no end") };
         assert_eq!((events.len(), at), (MAILBOX_EVENTS_MAX, MAILBOX_EVENTS_MAX as Seq));
+    }
+
+    /// A panic costs nobody an event and gives nobody one twice: handlers read the store from where they are.
+    #[tokio::test]
+    async fn router_goes_on_after_a_panic() {
+        let bus = Ensue::memory().await.unwrap();
+        bus.on("a").named("h").pull().unwrap();
+        let spec = bus.inner().handlers.bound().remove(0);
+        let router = Arc::new(Router::new(bus.inner().tail.clone()).unwrap());
+        let mailbox = router.add(&spec, Uuid::from_u128(1), Arc::default());
+        router.panics_at.store(2, Ordering::SeqCst);
+        let running = tokio::spawn(router.clone().run(router.listen().await.unwrap()));
+        let publish = async || bus.publish(NewEvent::new("a")).await.unwrap().seq.unwrap();
+        let (mut got, mut known_to) = (Vec::new(), 0);
+        let mut is_open = router.open(&mailbox, 0);
+        assert!(is_open);
+        for _ in 0..4 {
+            let seq = publish().await;
+            let taken = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+                while known_to < seq {
+                    if !is_open {
+                        // As a handler does that reads the store by itself.
+                        let read_to = router.read_to();
+                        got.extend(known_to + 1..=read_to);
+                        known_to = read_to.max(known_to);
+                        is_open = router.open(&mailbox, known_to);
+                    }
+                    if is_open {
+                        match router.take(&mailbox) {
+                            Mail::Events(events, to) => {
+                                got.extend(events.iter().map(|event| event.seq));
+                                known_to = to;
+                            }
+                            Mail::Closed(events, at) => {
+                                got.extend(events.iter().map(|event| event.seq));
+                                (known_to, is_open) = (at, false);
+                            }
+                            Mail::WentBack => panic!("the log did not go back"),
+                        }
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            });
+            taken.await.unwrap_or_else(|_| panic!("event {seq} does not come: {got:?}"));
+        }
+        assert_eq!(got, [1, 2, 3, 4]);
+        running.abort();
+    }
+
+    /// Other tasks run between the events of a chunk.
+    #[tokio::test]
+    async fn long_chunk_is_routed_in_turns() {
+        let bus = Ensue::memory().await.unwrap();
+        for n in 0..300 {
+            let params = crate::Json::of("params", &[n]).unwrap();
+            bus.on("a").named(&format!("h{n}")).when("s.params->0 <> '-1'", params).pull().unwrap();
+        }
+        let router = Arc::new(Router::new(bus.inner().tail.clone()).unwrap());
+        for (n, spec) in (0..).zip(bus.inner().handlers.bound()) {
+            assert!(router.open(&router.add(&spec, Uuid::from_u128(n), Arc::default()), 0));
+        }
+        bus.publish(NewEvent::new("a")).await.unwrap();
+        let one = bus.store().event(1).await.unwrap().unwrap();
+        let events: Vec<_> = (1..=500).map(|seq| Arc::new(Event { seq, ..one.clone() })).collect();
+        let chunk = Chunk { after: 0, next: 500, events: events.into_iter().collect(), setbacks: 0 };
+        let turns = AtomicU64::new(0);
+        let others = async {
+            while router.routed_to() < 500 {
+                turns.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(router.route(&chunk), others);
+        assert!(turns.load(Ordering::SeqCst) >= 5, "{turns:?} turns");
     }
 }
