@@ -24,10 +24,12 @@ pub enum Work {
     Release,
     /// Writing cursors and lanes of handlers.
     Checkpoint,
+    /// Running jobs.
+    Jobs,
 }
 
 impl Work {
-    const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Release, Self::Checkpoint];
+    const ALL: [Self; 5] = [Self::Publish, Self::Read, Self::Release, Self::Checkpoint, Self::Jobs];
 
     /// A phrase for people, such as `publishing`.
     pub fn as_str(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Work {
             Self::Read => "reading the log",
             Self::Release => "moving the outbox into the log",
             Self::Checkpoint => "writing checkpoints",
+            Self::Jobs => "running jobs",
         }
     }
 }
@@ -62,6 +65,8 @@ struct Record {
     /// Since when none of them has ended.
     waiting_since: Option<Instant>,
     failure: Option<Failure>,
+    /// Since when the task that does it has ended by a panic.
+    ended_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -110,6 +115,11 @@ impl Health {
         result
     }
 
+    /// Notes that the task that does this work has ended by a panic, for good.
+    pub fn end(&self, work: Work) {
+        locked(&self.0[work as usize]).ended_since.get_or_insert_with(Instant::now);
+    }
+
     /// The work that has failed for longest, if any has failed for long enough.
     pub fn failing(&self) -> Option<WorkFailure> {
         let now = Instant::now();
@@ -133,6 +143,10 @@ impl Record {
     }
 
     fn failing(&self, work: Work, now: Instant) -> Option<WorkFailure> {
+        if let Some(since) = self.ended_since {
+            let error = Some(StoreError::Engine("its task panicked; restart the process".into()));
+            return Some(WorkFailure { work, lasting: now.duration_since(since), error });
+        }
         let waited =
             self.waiting_since.map(|since| now.duration_since(since)).filter(|waited| *waited >= FAILING_AFTER);
         let failure = self.failure.as_ref().filter(|failure| {
@@ -193,6 +207,15 @@ mod tests {
         assert_eq!(failing.error, Some(unavailable()));
         health.watch(Work::Publish, ready(Ok(()))).await.unwrap();
         assert_eq!(health.failing(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_whose_task_has_panicked_is_failing_for_good() {
+        let health = Health::default();
+        health.end(Work::Jobs);
+        pass(FORGOTTEN_AFTER * 2).await;
+        let failing = health.failing().unwrap();
+        assert_eq!((failing.work, failing.lasting), (Work::Jobs, FORGOTTEN_AFTER * 2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -124,6 +124,7 @@ pub mod schedules;
 mod selection;
 mod stream;
 mod subscription;
+mod supervision;
 mod tail;
 pub mod tasks;
 #[cfg(feature = "sqlite")]

@@ -6,6 +6,7 @@ use crate::health::Work;
 use crate::jobs::JobLoops;
 use crate::parking;
 use crate::schedules;
+use crate::supervision::supervised;
 use ensue_core::positions::GroupState;
 use ensue_core::retention::{Retention, keep_from};
 use ensue_core::{Seq, StoreError};
@@ -35,10 +36,10 @@ impl Running {
     pub(crate) fn start(bus: Ensue, deliveries: Arc<Deliveries>, jobs: Arc<JobLoops>) -> Self {
         let stop = watch::Sender::new(false);
         let loops = vec![
-            tokio::spawn(until_stopped(stop.subscribe(), release_when_due(bus.clone()))),
-            tokio::spawn(until_stopped(stop.subscribe(), forget_regularly(bus.clone()))),
-            tokio::spawn(until_stopped(stop.subscribe(), schedules::run(bus.clone()))),
-            tokio::spawn(until_stopped(stop.subscribe(), schedules::keep_declared(bus.clone()))),
+            keep(&stop, "release", &bus, release_when_due),
+            keep(&stop, "retention", &bus, forget_regularly),
+            keep(&stop, "schedules", &bus, schedules::run),
+            keep(&stop, "declared schedules", &bus, schedules::keep_declared),
         ];
         Self { stop, loops, bus, deliveries, jobs }
     }
@@ -69,6 +70,17 @@ impl Drop for Running {
         self.bus.inner().job_loops().take();
         self.bus.inner().handlers.stop();
     }
+}
+
+/// Starts a loop, which ends when everything stops.
+fn keep<F: Future<Output = ()> + Send + 'static>(
+    stop: &watch::Sender<bool>,
+    task: &'static str,
+    bus: &Ensue,
+    work: fn(Ensue) -> F,
+) -> JoinHandle<()> {
+    let bus = bus.clone();
+    tokio::spawn(until_stopped(stop.subscribe(), supervised(task, move || work(bus.clone()))))
 }
 
 async fn until_stopped(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) {

@@ -4,6 +4,7 @@
 
 use crate::bus::Inner;
 use crate::health::Work;
+use crate::supervision::has_panicked;
 use ensue_core::StoreError;
 use ensue_core::positions::{Settled, SlotChange};
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub(crate) struct Settler(mpsc::UnboundedSender<Request>);
 impl Settler {
     /// Starts it; it ends with the last of its handles.
     pub fn start(bus: Arc<Inner>) -> Self {
-        let (queue, requests) = mpsc::unbounded_channel();
-        tokio::spawn(run(bus, requests));
+        let (queue, mut requests) = mpsc::unbounded_channel();
+        tokio::spawn(async move { while has_panicked("checkpoints", run(&bus, &mut requests)).await {} });
         Self(queue)
     }
 
@@ -35,11 +36,12 @@ impl Settler {
     pub async fn settle(&self, changes: Vec<SlotChange>) -> SettledAll {
         let (reply, answer) = oneshot::channel();
         self.0.send(Request { changes, reply }).map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        // The worker begins again with what the store has.
+        answer.await.map_err(|_| StoreError::Engine("writing a checkpoint panicked".into()))?
     }
 }
 
-async fn run(bus: Arc<Inner>, mut requests: mpsc::UnboundedReceiver<Request>) {
+async fn run(bus: &Inner, requests: &mut mpsc::UnboundedReceiver<Request>) {
     while let Some(first) = requests.recv().await {
         let mut gathered = vec![first];
         let mut count = gathered[0].changes.len();

@@ -10,6 +10,7 @@ use super::worker::{Counters, Halt, Idle, Parent, Parents, Worker};
 use crate::Ensue;
 use crate::error::Error;
 use crate::handlers::{Mode, Spec, parents_of};
+use crate::supervision::supervised;
 use ensue_core::positions::{SlotState, slot_of};
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, GroupName, Seq, StoreError};
@@ -83,7 +84,8 @@ impl Deliveries {
             membership: membership.clone(),
         };
         deliveries.take_over(bus).await?;
-        deliveries.keep(tokio::spawn(pulse::run(bus.clone(), membership)));
+        let pulsing = bus.clone();
+        deliveries.keep(tokio::spawn(supervised("pulse", move || pulse::run(pulsing.clone(), membership.clone()))));
         Ok(deliveries)
     }
 

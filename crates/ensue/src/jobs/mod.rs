@@ -50,6 +50,8 @@ pub(crate) use seen::Around;
 use crate::Ensue;
 use crate::delivery::Deliveries;
 use crate::error::Error;
+use crate::health::Work;
+use crate::supervision::{has_panicked, supervised};
 use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, StoreError};
 use futures_util::future::poll_immediate;
@@ -136,12 +138,19 @@ impl JobLoops {
         let looks = watch::Sender::new(0);
         let worker = format!("{}", bus.inner().member);
         let loops = vec![
-            tokio::spawn(clock::run(bus.clone())),
-            tokio::spawn(bus.inner().jobs.running.clone().keep(renewing(bus.store().clone()))),
-            tokio::spawn(say_served(bus.clone())),
+            keep("job clock", bus, clock::run),
+            keep("job leases", bus, |bus| bus.inner().jobs.running.clone().keep(renewing(bus.store().clone()))),
+            keep("served jobs", bus, say_served),
         ];
         let wires = Wires { stop: stop.subscribe(), rest: rest_sender, looks: looks.subscribe() };
-        let pool = tokio::spawn(Pool::new(bus.clone(), deliveries, worker, wires).run());
+        let pool = Pool::new(bus.clone(), deliveries, worker, wires).run();
+        let inner = bus.shared();
+        let pool = tokio::spawn(async move {
+            // It knows what runs, so it is not started again: the process is to be restarted.
+            if has_panicked("job pool", pool).await {
+                inner.health.end(Work::Jobs);
+            }
+        });
         Self { stop, looks, rest, pool: Mutex::new(Some(pool)), loops }
     }
 
@@ -202,6 +211,16 @@ fn renewing(store: SharedStore) -> impl Fn(Vec<Held>) -> Renewing {
 }
 
 /// Says again and again which jobs this process runs.
+/// Starts a loop.
+fn keep<F: Future<Output = ()> + Send + 'static>(
+    task: &'static str,
+    bus: &Ensue,
+    work: fn(Ensue) -> F,
+) -> JoinHandle<()> {
+    let bus = bus.clone();
+    tokio::spawn(supervised(task, move || work(bus.clone())))
+}
+
 async fn say_served(bus: Ensue) {
     let mut changes = bus.inner().handlers.changes();
     let lease = jiff::SignedDuration::try_from(SERVED_FOR).unwrap_or(jiff::SignedDuration::MAX);
