@@ -502,7 +502,7 @@ mod tests {
         let bus = Ensue::memory().await.unwrap();
         for n in 0..300 {
             let params = crate::Json::of("params", &[n]).unwrap();
-            bus.on("a").named(&format!("h{n}")).when("s.params->0 <> '-1'", params).pull().unwrap();
+            bus.on("a").named(format!("h{n}")).when("s.params->0 <> '-1'", params).pull().unwrap();
         }
         let router = Arc::new(Router::new(bus.inner().tail.clone()).unwrap());
         for (n, spec) in (0..).zip(bus.inner().handlers.bound()) {
