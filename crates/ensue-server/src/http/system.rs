@@ -32,7 +32,7 @@ pub(super) async fn health() -> Response {
 /// Can the server do its work?
 ///
 /// It is not ready while the store does not answer, and after some seconds in which all publishing, reading, moving of the outbox or
-/// writing of checkpoints has failed. Errors of the store are only told to requests with a token.
+/// writing of checkpoints has failed, and after a panic of the job pool. Errors of the store are only told to requests with a token.
 #[utoipa::path(
     get,
     path = "/ready",
