@@ -1072,7 +1072,7 @@ BEGIN
         bool_and(f.is_sound) FILTER (WHERE f.is_taken), sum(f.count) FILTER (WHERE f.is_taken)
     INTO v_places, v_are_plain, v_are_found, o_more, v_are_sound, v_events
     FROM (
-        SELECT c.place, c.id, c.is_plain, c.count, c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00' AND (c.not_before IS NULL OR c.not_before BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00') AND (c.bytes <= 262144 OR c.is_batch OR (SELECT octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0) <= 1048576 FROM "ensue".outbox o WHERE o.ctid = c.place)) AS is_sound,
+        SELECT c.place, c.id, c.is_plain, c.count, c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00' AND (c.not_before IS NULL OR c.not_before BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00') AND (c.bytes <= 262144 OR c.is_batch OR (SELECT octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0) <= 2 * 1048576 FROM "ensue".outbox o WHERE o.ctid = c.place)) AS is_sound,
             row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max) AS is_taken
         FROM (
             SELECT n.* FROM (
@@ -1204,7 +1204,8 @@ BEGIN
         'occurred_at ' || "ensue".time_fault(o.occurred_at),
         'not_before ' || "ensue".time_fault(o.not_before),
         CASE WHEN o.key IS NOT NULL AND o.fingerprint IS NULL THEN 'key has no fingerprint' END,
-        "ensue".size_fault(octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0)),
+        -- Half, as jsonb writes blanks that the text of the caller may not have had.
+        "ensue".size_fault((octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0)) / 2),
         CASE
             WHEN jsonb_typeof(o.events) <> 'array' THEN 'events is not an array'
             WHEN o.events IS NOT NULL AND jsonb_array_length(o.events) IS DISTINCT FROM o.count
@@ -1318,9 +1319,12 @@ BEGIN
     v_row.occurred_at := coalesce(requeue_rejected.occurred_at, v_row.occurred_at);
     v_row.not_before := coalesce(requeue_rejected.not_before, v_row.not_before);
     -- What Ensue itself has published keeps its reserved topic.
-    PERFORM "ensue".check_event(CASE WHEN starts_with(v_row.topic, 'ensue.')
-            THEN substr(v_row.topic, length('ensue.') + 1) ELSE v_row.topic END, v_row.payload, v_row.object, v_row.metadata, v_row.key,
-        v_row.occurred_at, v_row.not_before);
+    PERFORM "ensue".refuse(coalesce(
+        "ensue".event_fault(CASE WHEN starts_with(v_row.topic, 'ensue.')
+            THEN substr(v_row.topic, length('ensue.') + 1) ELSE v_row.topic END,
+            v_row.object, v_row.key, v_row.occurred_at, v_row.not_before),
+        CASE WHEN v_row.payload IS NULL THEN 'payload is missing' END,
+        "ensue".size_fault((octet_length(v_row.payload::text) + coalesce(octet_length(v_row.metadata::text), 0)) / 2)));
     v_id := CASE WHEN EXISTS (SELECT 1 FROM "ensue".delayed d WHERE d.id = v_row.id)
         THEN "ensue".new_id() ELSE v_row.id END;
     IF v_row.key IS NULL THEN
@@ -4661,10 +4665,9 @@ CREATE OR REPLACE FUNCTION "ensue".schedules_fire(
     OUT o_run_jobs bigint[], OUT o_run_stamps bigint[], OUT o_run_overlapped boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
--- One schedule whose job waits for somebody's transaction (its unique key) must not hold up the others.
-SET lock_timeout = '500ms'
 AS $body$
 DECLARE
+    v_lock_timeout pg_catalog.text := current_setting('lock_timeout');
     v_picked int[];
     v_seqs bigint[];
     v_appended pg_catalog.record;
@@ -4716,10 +4719,19 @@ BEGIN
                 UNION SELECT "ensue".job_bucket(b.handler, 'k' || b.key) FROM unnest(p_handlers, p_keys) b(handler, key)
                 WHERE b.key IS NOT NULL));
         END IF;
-        SELECT * INTO v_made FROM "ensue".jobs_insert(
-            o_at, ARRAY(SELECT o_states[j.firing] = 'done' FROM unnest(p_job_firings) WITH ORDINALITY j(firing, n) ORDER BY j.n),
-            p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys,
-            p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
+        -- A job whose unique key another transaction has just used waits for its end. One schedule must not
+        -- hold up the others for that long.
+        PERFORM set_config('lock_timeout', '500ms', true);
+        BEGIN
+            SELECT * INTO v_made FROM "ensue".jobs_insert(
+                o_at,
+                ARRAY(SELECT o_states[j.firing] = 'done' FROM unnest(p_job_firings) WITH ORDINALITY j(firing, n) ORDER BY j.n),
+                p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys,
+                p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION 'an open transaction has sent a job with the same unique key' USING ERRCODE = 'EN004';
+        END;
+        PERFORM set_config('lock_timeout', v_lock_timeout, true);
     ELSE
         SELECT NULL::bigint[] AS o_numbers, NULL::bigint[] AS o_stamps, NULL::boolean[] AS o_new INTO v_made;
     END IF;
@@ -5459,11 +5471,12 @@ BEGIN
 END
 $body$;
 
--- Bytes of JSON as readers will get it. Only a number with an exponent is longer when jsonb writes it.
+-- Bytes of JSON text, or half of those that jsonb writes if they are more: it adds at most one blank
+-- for every two bytes, and writes all digits of a number with an exponent.
 CREATE OR REPLACE FUNCTION "ensue".written_bytes(p_json text) RETURNS bigint LANGUAGE sql STABLE
 AS $body$
-    SELECT CASE WHEN octet_length(p_json) <= 1048576 AND p_json ~ '[0-9][eE]'
-        THEN octet_length(p_json::jsonb::text) ELSE octet_length(p_json) END
+    SELECT greatest(octet_length(p_json), CASE WHEN octet_length(p_json) <= 1048576 AND p_json ~ '[0-9][eE]'
+        THEN octet_length(p_json::jsonb::text) / 2 END)
 $body$;
 
 -- The fault of what outbox_put is given as content, or null.

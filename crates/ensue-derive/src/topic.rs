@@ -6,8 +6,11 @@
 const BYTES_MAX: usize = 255;
 const RESERVED: &str = "ensue";
 
+/// Letters that are invisible.
+const FILLERS: [char; 4] = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}'];
+
 fn segment_char(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '/' | '@' | '+' | '~' | '=' | '$')
+    c.is_alphanumeric() && !FILLERS.contains(&c) || matches!(c, '_' | '-' | ':' | '/' | '@' | '+' | '~' | '=' | '$')
 }
 
 /// Dotted segments, as `record` or `acme.record`.

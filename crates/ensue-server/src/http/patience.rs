@@ -135,6 +135,12 @@ impl Watch {
         .filter(|_| state.stalled.is_none())
     }
 
+    /// A request whose head has come whole is served, whatever room its first bytes of a body would need.
+    fn is_head_refused(&self) -> bool {
+        let state = self.state();
+        state.head.is_refused && matches!(state.doing, Doing::Asking(_))
+    }
+
     /// Closes the connection, unless a request has come meanwhile.
     pub fn displace(&self) {
         self.displace.notify_one();
@@ -152,7 +158,7 @@ impl Watch {
             tokio::select! {
                 () = tokio::time::sleep(patience.interval()) => {}
                 () = self.displace.notified() => {
-                    if self.state().head.is_refused {
+                    if self.is_head_refused() {
                         return Overdue::HeadRefused;
                     }
                     if self.idle_since().is_some() {
@@ -302,6 +308,18 @@ mod tests {
         assert_eq!(after(&watch, 100_000), None, "a stream may last for ever");
         drop(serving);
         assert_eq!((after(&watch, 299), after(&watch, 301)), (None, Some(Overdue::Silent)));
+    }
+
+    #[test]
+    fn head_without_room_is_refused_until_its_request_is_served() {
+        let watch = Watch::new(&ByteBudget::new(10));
+        watch.came(100_000);
+        assert!(watch.is_head_refused());
+        let serving = watch.serve();
+        assert!(!watch.is_head_refused(), "a request that has begun is not cut off");
+        drop(serving);
+        watch.came(1);
+        assert!(!watch.is_head_refused(), "the next head counts anew");
     }
 
     #[test]

@@ -328,7 +328,7 @@ mod tests {
             (StoreError::Schema(text()), 500),
             (StoreError::Engine(text()), 500),
         ] {
-            let retry = matches!(error, StoreError::Unavailable(_));
+            let retry = matches!(error, StoreError::Unavailable(_) | StoreError::Overloaded(_));
             let response = Problem::from(error).into_response();
             assert_eq!(response.status().as_u16(), status);
             assert_eq!(response.headers()["content-type"], PROBLEM_JSON);

@@ -337,7 +337,7 @@ async fn a_bad_condition() {
         ("now() > e.recorded_at", "now"),
         ("pg_sleep(10) IS NULL", "pg_sleep"),
         ("e.topic = (SELECT 'a')", "SELECT"),
-        ("EXISTS (SELECT 1 FROM events)", "SELECT"),
+        ("EXISTS (SELECT 1 FROM events)", "EXISTS"),
         ("true; DROP TABLE events", ";"),
         ("e.topic = $1", "$1"),
         ("e.topic = ", "is not an SQL expression"),

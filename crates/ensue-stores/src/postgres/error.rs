@@ -1,7 +1,7 @@
 //! What does a failure of the server, or of the way to it, mean to the caller?
 
 use super::doubt::TOO_LATE;
-use super::schema::BACKLOG;
+use super::schema::{BACKLOG, KEY_HELD};
 use ensue_core::{Invalid, StoreError};
 use std::error::Error as _;
 use std::fmt;
@@ -148,6 +148,7 @@ pub(super) fn explain(failure: &Failure, place: &str) -> StoreError {
 fn explain_refusal(code: &str, message: &str, place: &str) -> StoreError {
     let engine = |advice: &str| StoreError::Engine(format!("Postgres at {place}: {message} ({code}); {advice}"));
     match code {
+        KEY_HELD => StoreError::Conflict(format!("{message}: try again when it has ended")),
         "53100" => StoreError::Full(format!("Postgres at {place}: {message}")),
         "3D000" => engine("create the database with `createdb`, or correct the URL"),
         // Another session than the one that prepared it: one that is looked at as ours is given to others.

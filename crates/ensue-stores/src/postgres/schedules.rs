@@ -185,12 +185,7 @@ impl PostgresStore {
         params.extend(events.params());
         params.push(&job_firings);
         params.extend(jobs.params());
-        let rows = call.until_answered_or_busy(&self.moving, &self.sql.schedules.fire, &params).await?;
-        let rows = rows.ok_or_else(|| {
-            StoreError::Overloaded(
-                "an open transaction holds what the schedule needs, such as the unique key of its job".into(),
-            )
-        })?;
+        let rows = call.until_answered(&self.moving, &self.sql.schedules.fire, &params, None).await?;
         let row = self.server.one(rows)?;
         self.moving.log_grew(&row, row.get(2));
         Ok(answers(firings, &row))

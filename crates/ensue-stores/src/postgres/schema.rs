@@ -39,7 +39,7 @@ const POLL_CHUNK_MAX: usize = 100_000;
 const OUTBOX_IS_SOUND: &str = "c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00' \
     AND (c.not_before IS NULL OR c.not_before BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00') \
     AND (c.bytes <= {event_bytes_near} OR c.is_batch OR (SELECT octet_length(o.payload::text) \
-        + coalesce(octet_length(o.metadata::text), 0) <= {event_bytes_max} FROM {schema}.outbox o WHERE o.ctid = c.place))";
+        + coalesce(octet_length(o.metadata::text), 0) <= 2 * {event_bytes_max} FROM {schema}.outbox o WHERE o.ctid = c.place))";
 /// How many events of the outbox an append takes along.
 const OUTBOX_FIRST_MAX: usize = 2_000;
 /// How many transactions after a look at the outbox that was noted the next is noted; until then an append looks from there, in one statement with the look for the end of the log.
@@ -57,6 +57,9 @@ const SPAN_YEARS_MAX: &str = "1000";
 const NOTIFY_QUEUE_MAX: &str = "0.5";
 /// The code of the error that says that the outbox must be moved first.
 pub(super) const BACKLOG: &str = "EN001";
+
+/// The code of the error that says that an open transaction has sent a job with the same unique key.
+pub(super) const KEY_HELD: &str = "EN004";
 
 /// The code of an error by which a function undoes what it has just done, and goes on.
 const TAKEN_BACK: &str = "EN003";
@@ -217,6 +220,7 @@ impl Schema {
             .replace("{lock_asleep}", &self.lock_key("asleep").to_string())
             .replace("{lock_listening}", &self.lock_key("listening").to_string())
             .replace("{id_lag}", &format!("{} seconds", ID_LAG.as_secs()))
+            .replace("{key_held}", KEY_HELD)
             .replace("{error_chars_max}", ERROR_CHARS_MAX)
             .replace("{span_years_max}", SPAN_YEARS_MAX)
             .replace("{notify_queue_max}", NOTIFY_QUEUE_MAX)

@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 /// What a bus knows of jobs while it lives.
@@ -145,9 +145,12 @@ impl JobLoops {
         let wires = Wires { stop: stop.subscribe(), rest: rest_sender, looks: looks.subscribe() };
         let pool = Pool::new(bus.clone(), deliveries, worker, wires).run();
         let inner = bus.shared();
+        let leases: Vec<AbortHandle> = loops[1..].iter().map(JoinHandle::abort_handle).collect();
         let pool = tokio::spawn(async move {
-            // It knows what runs, so it is not started again: the process is to be restarted.
+            // It knows what runs, so it is not started again: the process is to be restarted. Others take its jobs when
+            // their leases have passed.
             if has_panicked("job pool", pool).await {
+                leases.iter().for_each(AbortHandle::abort);
                 inner.health.end(Work::Jobs);
             }
         });
@@ -210,7 +213,6 @@ fn renewing(store: SharedStore) -> impl Fn(Vec<Held>) -> Renewing {
     }
 }
 
-/// Says again and again which jobs this process runs.
 /// Starts a loop.
 fn keep<F: Future<Output = ()> + Send + 'static>(
     task: &'static str,
@@ -221,6 +223,7 @@ fn keep<F: Future<Output = ()> + Send + 'static>(
     tokio::spawn(supervised(task, move || work(bus.clone())))
 }
 
+/// Says again and again which jobs this process runs.
 async fn say_served(bus: Ensue) {
     let mut changes = bus.inner().handlers.changes();
     let lease = jiff::SignedDuration::try_from(SERVED_FOR).unwrap_or(jiff::SignedDuration::MAX);

@@ -157,10 +157,10 @@ async fn fire_due(bus: &Ensue, read: &mut Read) -> Result<Option<Duration>, Stor
                 Err(error) => put_off(bus, kept.name.clone(), kept.version, kept.watermark, now, &error).await?,
             };
             if let Some(before) = batch.push(firing) {
-                fire(bus, before, now).await?;
+                fire(bus, before).await?;
             }
         }
-        fire(bus, batch.rest(), now).await?;
+        fire(bus, batch.rest()).await?;
     }
 }
 
@@ -198,7 +198,7 @@ async fn put_off(
 }
 
 /// Has the store carry out what was decided. One that is refused is let be, and the others fire.
-async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), StoreError> {
+async fn fire(bus: &Ensue, firings: Vec<Firing>) -> Result<(), StoreError> {
     let mut parts = vec![firings];
     while let Some(mut part) = parts.pop() {
         if part.is_empty() {
@@ -206,12 +206,7 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
         }
         match bus.store().fire(part.clone()).await {
             Ok(fired) => bus.inner().announce_fired(&fired),
-            Err(
-                error @ (StoreError::Invalid(_)
-                | StoreError::Engine(_)
-                | StoreError::Conflict(_)
-                | StoreError::Overloaded(_)),
-            ) => {
+            Err(error @ (StoreError::Invalid(_) | StoreError::Engine(_) | StoreError::Conflict(_))) => {
                 if part.len() > 1 {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);
@@ -219,6 +214,7 @@ async fn fire(bus: &Ensue, firings: Vec<Firing>, now: Timestamp) -> Result<(), S
                 }
                 for one in part {
                     let Some(moves) = one.moves else { continue };
+                    let now = bus.store().now().await?;
                     let later = put_off(bus, one.name, one.version, moves.from, now, &error).await?;
                     bus.store().fire(vec![later]).await?;
                 }

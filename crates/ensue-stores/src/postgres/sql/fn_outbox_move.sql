@@ -213,7 +213,8 @@ BEGIN
         'occurred_at ' || {schema}.time_fault(o.occurred_at),
         'not_before ' || {schema}.time_fault(o.not_before),
         CASE WHEN o.key IS NOT NULL AND o.fingerprint IS NULL THEN 'key has no fingerprint' END,
-        {schema}.size_fault(octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0)),
+        -- Half, as jsonb writes blanks that the text of the caller may not have had.
+        {schema}.size_fault((octet_length(o.payload::text) + coalesce(octet_length(o.metadata::text), 0)) / 2),
         CASE
             WHEN jsonb_typeof(o.events) <> 'array' THEN 'events is not an array'
             WHEN o.events IS NOT NULL AND jsonb_array_length(o.events) IS DISTINCT FROM o.count
@@ -327,9 +328,12 @@ BEGIN
     v_row.occurred_at := coalesce(requeue_rejected.occurred_at, v_row.occurred_at);
     v_row.not_before := coalesce(requeue_rejected.not_before, v_row.not_before);
     -- What Ensue itself has published keeps its reserved topic.
-    PERFORM {schema}.check_event(CASE WHEN starts_with(v_row.topic, '{reserved}.')
-            THEN substr(v_row.topic, length('{reserved}.') + 1) ELSE v_row.topic END, v_row.payload, v_row.object, v_row.metadata, v_row.key,
-        v_row.occurred_at, v_row.not_before);
+    PERFORM {schema}.refuse(coalesce(
+        {schema}.event_fault(CASE WHEN starts_with(v_row.topic, '{reserved}.')
+            THEN substr(v_row.topic, length('{reserved}.') + 1) ELSE v_row.topic END,
+            v_row.object, v_row.key, v_row.occurred_at, v_row.not_before),
+        CASE WHEN v_row.payload IS NULL THEN 'payload is missing' END,
+        {schema}.size_fault((octet_length(v_row.payload::text) + coalesce(octet_length(v_row.metadata::text), 0)) / 2)));
     v_id := CASE WHEN EXISTS (SELECT 1 FROM {schema}.delayed d WHERE d.id = v_row.id)
         THEN {schema}.new_id() ELSE v_row.id END;
     IF v_row.key IS NULL THEN

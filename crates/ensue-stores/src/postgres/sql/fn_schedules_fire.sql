@@ -21,10 +21,9 @@ CREATE OR REPLACE FUNCTION {schema}.schedules_fire(
     OUT o_run_jobs bigint[], OUT o_run_stamps bigint[], OUT o_run_overlapped boolean[]
 ) LANGUAGE plpgsql VOLATILE
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
--- One schedule whose job waits for somebody's transaction (its unique key) must not hold up the others.
-SET lock_timeout = '500ms'
 AS $body$
 DECLARE
+    v_lock_timeout pg_catalog.text := current_setting('lock_timeout');
     v_picked int[];
     v_seqs bigint[];
     v_appended pg_catalog.record;
@@ -76,10 +75,19 @@ BEGIN
                 UNION SELECT {schema}.job_bucket(b.handler, 'k' || b.key) FROM unnest(p_handlers, p_keys) b(handler, key)
                 WHERE b.key IS NOT NULL));
         END IF;
-        SELECT * INTO v_made FROM {schema}.jobs_insert(
-            o_at, ARRAY(SELECT o_states[j.firing] = 'done' FROM unnest(p_job_firings) WITH ORDINALITY j(firing, n) ORDER BY j.n),
-            p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys,
-            p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
+        -- A job whose unique key another transaction has just used waits for its end. One schedule must not
+        -- hold up the others for that long.
+        PERFORM set_config('lock_timeout', '500ms', true);
+        BEGIN
+            SELECT * INTO v_made FROM {schema}.jobs_insert(
+                o_at,
+                ARRAY(SELECT o_states[j.firing] = 'done' FROM unnest(p_job_firings) WITH ORDINALITY j(firing, n) ORDER BY j.n),
+                p_chances, p_handlers, p_objects, p_ordered, p_payloads, p_metadata, p_ranks, p_not_before, p_keys,
+                p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION 'an open transaction has sent a job with the same unique key' USING ERRCODE = '{key_held}';
+        END;
+        PERFORM set_config('lock_timeout', v_lock_timeout, true);
     ELSE
         SELECT NULL::bigint[] AS o_numbers, NULL::bigint[] AS o_stamps, NULL::boolean[] AS o_new INTO v_made;
     END IF;
