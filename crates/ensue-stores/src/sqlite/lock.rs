@@ -9,6 +9,10 @@ use ensue_core::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a lock may outlive its holder: a process that is being started inherits it, until it runs its own program.
+const INHERITED_MAX: Duration = Duration::from_millis(200);
 
 /// The right to write to a store, held until it is dropped.
 pub(super) struct Lock {
@@ -24,7 +28,7 @@ impl Lock {
         let mut file = options
             .open(&path)
             .map_err(|error| StoreError::Engine(format!("cannot open the lock file {}: {error}", path.display())))?;
-        match file.try_lock() {
+        match lock_soon(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::Locked(format!(
@@ -43,6 +47,17 @@ impl Lock {
         // Only a courtesy for the error above: the lock holds whether or not the note could be written.
         let _written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(note.as_bytes()));
         Ok(Self { _file: file })
+    }
+}
+
+/// Takes the lock, if it is free within [`INHERITED_MAX`].
+fn lock_soon(file: &File) -> Result<(), TryLockError> {
+    let end = Instant::now() + INHERITED_MAX;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::sleep(INHERITED_MAX / 20),
+            result => return result,
+        }
     }
 }
 

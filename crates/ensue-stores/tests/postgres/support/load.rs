@@ -12,9 +12,11 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
+/// Far longer than any kind of work takes, also on a busy machine.
+const WAIT_MAX: Duration = Duration::from_secs(180);
 /// How many rounds of each kind of work are some.
 const SOME: usize = 25;
 
@@ -31,6 +33,19 @@ struct Work {
     stopped: Arc<AtomicBool>,
     /// And is in the log.
     released: Arc<AtomicBool>,
+    /// Somebody who publishes has panicked.
+    panicked: Arc<AtomicBool>,
+}
+
+/// Tells of a panic, when it is dropped.
+struct Alarm(Work);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panicked.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Work {
@@ -66,6 +81,7 @@ impl Load {
             stop: Arc::default(),
             stopped: Arc::default(),
             released: Arc::default(),
+            panicked: Arc::default(),
         };
         let mut publishing = JoinSet::new();
         for n in 0..3 {
@@ -87,8 +103,12 @@ impl Load {
     pub async fn until_more(&self) {
         let so_far = || self.work.rounds.iter().map(|rounds| rounds.load(Ordering::SeqCst));
         let enough: Vec<_> = so_far().map(|rounds| rounds + SOME).collect();
+        let begun = Instant::now();
         while so_far().zip(&enough).any(|(rounds, enough)| rounds < *enough) {
             assert!(!self.releasing.is_finished() && !self.handling.is_finished(), "somebody has ended");
+            let rounds: Vec<_> = so_far().collect();
+            assert!(begun.elapsed() < WAIT_MAX, "somebody does nothing: {rounds:?} rounds, {enough:?} wanted");
+            assert!(!self.work.panicked.load(Ordering::SeqCst), "somebody who publishes has ended");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -125,6 +145,7 @@ impl Load {
 
 /// Appends under keys, some of them twice, and delays some.
 async fn append(work: Work, n: usize) -> Vec<String> {
+    let _alarm = Alarm(work.clone());
     let mut published = Vec::new();
     for i in 0.. {
         if work.is_over() {
@@ -149,6 +170,7 @@ async fn append(work: Work, n: usize) -> Vec<String> {
 
 /// Publishes in transactions of its own, and takes some back.
 async fn publish_in_sql(work: Work, session: Session) -> Vec<String> {
+    let _alarm = Alarm(work.clone());
     let mut published = Vec::new();
     for i in 0.. {
         if work.is_over() {
@@ -168,6 +190,7 @@ async fn publish_in_sql(work: Work, session: Session) -> Vec<String> {
 
 /// Sends jobs and runs them; each says so in the log.
 async fn run_jobs(work: Work) -> Vec<String> {
+    let _alarm = Alarm(work.clone());
     let (mut sent, mut ran) = (0, Vec::new());
     for i in 0.. {
         let engine = work.engine(i);
