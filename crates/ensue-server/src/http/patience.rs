@@ -319,7 +319,7 @@ mod tests {
         assert!(!watch.is_head_refused(), "a request that has begun is not cut off");
         drop(serving);
         watch.came(1);
-        assert!(!watch.is_head_refused(), "the next head counts anew");
+        assert!(!watch.is_head_refused(), "the next head has a count of its own");
     }
 
     #[test]

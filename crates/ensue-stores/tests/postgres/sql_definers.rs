@@ -324,7 +324,7 @@ async fn invented_note_of_what_was_drained_reorders_nothing() {
         .unwrap()
         .get(0);
     log.run("SELECT LOG.publish('first', '{}', 'o')").await;
-    // Everything up to this transaction is said to be drained.
+    // The note claims that everything up to this transaction is drained.
     publisher.batch_execute(&format!("SELECT set_config('{note}', pg_current_snapshot()::text, false)")).await.unwrap();
     log.run("SELECT LOG.publish('second', '{}', 'o')").await;
     publisher.batch_execute(&format!("SELECT {}.poll_for_events()", log.schema)).await.unwrap();

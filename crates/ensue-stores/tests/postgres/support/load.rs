@@ -33,11 +33,11 @@ struct Work {
     stopped: Arc<AtomicBool>,
     /// And is in the log.
     released: Arc<AtomicBool>,
-    /// Somebody who publishes has panicked.
+    /// A publishing task has panicked.
     panicked: Arc<AtomicBool>,
 }
 
-/// Tells of a panic, when it is dropped.
+/// Records a panic of the task that drops it.
 struct Alarm(Work);
 
 impl Drop for Alarm {
@@ -107,8 +107,8 @@ impl Load {
         while so_far().zip(&enough).any(|(rounds, enough)| rounds < *enough) {
             assert!(!self.releasing.is_finished() && !self.handling.is_finished(), "somebody has ended");
             let rounds: Vec<_> = so_far().collect();
-            assert!(begun.elapsed() < WAIT_MAX, "somebody does nothing: {rounds:?} rounds, {enough:?} wanted");
-            assert!(!self.work.panicked.load(Ordering::SeqCst), "somebody who publishes has ended");
+            assert!(begun.elapsed() < WAIT_MAX, "a task makes no rounds: {rounds:?}, wanted {enough:?}");
+            assert!(!self.work.panicked.load(Ordering::SeqCst), "a publishing task has panicked");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
