@@ -16,7 +16,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// The oldest version of the schema whose programs may run beside this one's.
-const COMPATIBLE_FROM: i32 = 20;
+const COMPATIBLE_FROM: i32 = 21;
 
 /// How long an upgrade waits for a table that is in use, and after how long it is tried again.
 const LOCK_WAIT: Duration = Duration::from_secs(2);

@@ -25,6 +25,7 @@ pub(super) const TABLES: &[&str] = &[
     include_str!("sql/job_runs_tables.sql"),
     include_str!("sql/unsaid_tables.sql"),
     include_str!("sql/security_tables.sql"),
+    include_str!("sql/v21_tables.sql"),
 ];
 
 /// All functions. One that is used in the body of an SQL function comes before it.

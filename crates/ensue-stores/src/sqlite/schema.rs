@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
 
 /// Every step from an empty file to the present, in order. A step, once released, never changes.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     LOG,
     POSITIONS,
     PARKED,
@@ -26,6 +26,7 @@ const MIGRATIONS: [&str; 12] = [
     schedules::DECLARERS,
     DEAD_JOBS,
     CLAIMS,
+    V13,
 ];
 
 const LOG: &str = "
@@ -383,6 +384,10 @@ const CLAIMS: &str = "
 ALTER TABLE ensue_jobs ADD COLUMN settled TEXT;
 CREATE TABLE ensue_store_key (key BLOB NOT NULL) STRICT;
 INSERT INTO ensue_store_key VALUES (randomblob(32));
+";
+
+/// Version 13 of the schema.
+const V13: &str = "
 ";
 
 /// Programs made files of these versions before `POSITIONS` had what was kept of a group's last versions.
