@@ -25,7 +25,7 @@ impl Life<'_> {
             if batch.len() == before {
                 left.push(key);
             }
-            next = if batch.len() < most { self.lanes.next_simple() } else { None };
+            next = if batch.len() < most { self.lanes.next_simple(&self.removing) } else { None };
         }
         // Those that could not join keep their turn.
         left.iter().for_each(|key| self.lanes.ready(key));

@@ -3,7 +3,7 @@
 use super::attempt::Finished;
 use super::lanes::Busy;
 use super::life::Life;
-use super::pending::{DoneWith, Other};
+use super::pending::{DoneWith, Other, mark_done};
 use crate::handlers::Settlement;
 use ensue_core::handling::{Ended, Next, OnExhausted, after_attempt};
 use ensue_core::jobs::notices;
@@ -141,6 +141,9 @@ impl Life<'_> {
         self.window.done(seq);
         self.started_before.remove(&seq);
         self.lanes.pass(key, seq);
+        if mark_done(&mut self.marks, key, seq) {
+            self.pending.marks_ahead.insert(key.clone());
+        }
         self.worker.progress.done(seq);
     }
 

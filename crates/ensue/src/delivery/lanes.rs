@@ -164,11 +164,13 @@ impl Lanes {
     }
 
     /// The next lane that only the stream serves and that can go on at once; others keep their turn.
-    pub fn next_simple(&mut self) -> Option<LaneKey> {
+    /// Those of `removing` wait until their rows are gone: a mark that is written meanwhile would go
+    /// with the row.
+    pub fn next_simple(&mut self, removing: &HashSet<LaneKey>) -> Option<LaneKey> {
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front()?;
             let Some(lane) = self.lanes.get_mut(&key) else { continue };
-            if lane.row.is_none() && lane.busy.is_none() && !lane.queue.is_empty() {
+            if lane.row.is_none() && lane.busy.is_none() && !lane.queue.is_empty() && !removing.contains(&key) {
                 lane.is_ready = false;
                 return Some(key);
             }

@@ -6,6 +6,7 @@ mod bounds;
 mod commits_together;
 mod commits_together_postgres;
 mod crash;
+mod crash_once;
 mod defined;
 mod group_gone;
 mod idle;
