@@ -7,21 +7,6 @@ use crate::support::{Log, on};
 use ensue_core::{Store, StoreError};
 use ensue_stores::postgres::{PostgresOptions, PostgresStore, Upgrade};
 
-/// Where the script for the schema `ensue` is kept.
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sql/ensue.sql");
-
-#[test]
-fn the_script_in_the_repository_is_what_this_program_makes() {
-    if std::env::var_os("ENSUE_WRITE_SCRIPT").is_some() {
-        std::fs::write(SCRIPT, Upgrade::for_psql(&Upgrade::install("ensue"))).unwrap();
-    }
-    let kept = std::fs::read_to_string(SCRIPT).unwrap_or_default();
-    assert!(
-        kept == Upgrade::for_psql(&Upgrade::install("ensue")),
-        "sql/ensue.sql is not up to date: cargo run -- migrate --sql > sql/ensue.sql"
-    );
-}
-
 /// What `doctor` compares a schema with, and where it is kept.
 const FACTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/facts.txt");
 
@@ -29,11 +14,11 @@ const FACTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/facts
 async fn the_facts_in_the_repository_are_those_of_a_schema_that_was_just_made() {
     let log = Log::new().await;
     let facts = open(&log.url, PostgresOptions::default()).await.facts().await.unwrap();
-    if std::env::var_os("ENSUE_WRITE_SCRIPT").is_some() {
+    if std::env::var_os("ENSUE_WRITE_FACTS").is_some() {
         std::fs::write(FACTS, &facts).unwrap();
     }
     let kept = std::fs::read_to_string(FACTS).unwrap_or_default();
-    assert!(kept == facts, "sql/facts.txt is not up to date: run this test with ENSUE_WRITE_SCRIPT=1");
+    assert!(kept == facts, "sql/facts.txt is not up to date: run this test with ENSUE_WRITE_FACTS=1");
 }
 
 #[tokio::test]

@@ -434,6 +434,23 @@ async fn bad_input_is_named_and_changes_nothing() {
         ),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"to\":\"b\"}]')", "to is \"b\""),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"to\":[]}]')", "to is []; write a text"),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\",\"object\":\"x\"},{\"topic\":\"a\",\"object\":\"\"}]')",
+            "object is empty",
+        ),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\",\"object\":\"x\"},{\"topic\":\"a\",\"object\":\"\\u0001\"}]')",
+            "object may not contain",
+        ),
+        (
+            "SELECT LOG.publish_many(jsonb_build_array('{\"topic\":\"a\",\"object\":\"x\"}'::jsonb, \
+             jsonb_build_object('topic', 'a', 'object', repeat('x', 513))))",
+            "object has 513 bytes",
+        ),
+        (
+            "SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"metadata\":5}]')",
+            "metadata must be a JSON object",
+        ),
         ("SELECT LOG.publish_many('[{\"topic\":7}]')", "topic is 7; write a text"),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\"},{\"topic\":\"a\",\"object\":5}]')", "object is 5; write a text"),
         ("SELECT LOG.publish_many('[{\"topic\":\"a\",\"object\":{\"a\":1}}]')", "object is {\"a\": 1}; write a text"),

@@ -169,7 +169,7 @@ $body$;
 -- If all are plainly right, and none has a key, a delay or a time of its own, they are one row of the outbox (outbox_batches_tables.sql): the publisher computes 5 ms
 -- for 1,000 of them, and 10 with a row for each. A time is excepted because what a text means as a time is a matter of the publisher's session.
 CREATE OR REPLACE FUNCTION {schema}.publish_many(events jsonb) RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET jit = off
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -195,15 +195,21 @@ BEGIN
         END LOOP;
         RETURN;
     ELSIF v_count > 0 THEN
-        SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
-                AND jsonb_typeof(s.value -> 'topic') = 'string' AND coalesce(jsonb_typeof(s.value -> 'object') IN ('string', 'null'), true)
-                AND {schema}.plain_fault(s.object, {object_bytes_max}) IS NULL
-                AND coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true)
+        SELECT bool_and(CASE WHEN jsonb_typeof(s.value) = 'object' THEN
+                s.value - '{topic,object,payload,metadata,to}'::text[] = '{}'
+                AND jsonb_typeof(s.value -> 'topic') = 'string'
+                AND (s.object IS NULL OR jsonb_typeof(s.value -> 'object') = 'string')
                 -- No event is too large if all together are not: most calls measure the text once.
                 AND (v_bytes <= {event_bytes_max} OR octet_length(s.value::text) <= {event_bytes_max})
-                -- What is no uuid is refused now, and not when it is moved.
-                AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)) ELSE false END)
-                AND v_bytes <= {page_bytes_max},
+                AND (NOT s.value ?| '{metadata,to}'::text[] OR
+                    coalesce(jsonb_typeof(s.value -> 'metadata') IN ('object', 'null'), true)
+                    -- What is no uuid is refused now, and not when it is moved.
+                    AND (NOT s.value ? 'to' OR coalesce(s.value ->> 'to' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', false)))
+                ELSE false END)
+                AND v_bytes <= {page_bytes_max}
+                AND coalesce(min(octet_length(s.object)) > 0 AND max(octet_length(s.object)) <= {object_bytes_max}, true)
+                -- The objects are searched for such characters together: one search takes a third of the time.
+                AND {schema}.plain_fault(string_agg(s.object, ''), {page_bytes_max}) IS NULL,
             array_agg(DISTINCT s.topic)
         INTO v_are_plain, v_topics
         FROM (
