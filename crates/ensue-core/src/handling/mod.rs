@@ -15,7 +15,7 @@ pub mod retry;
 pub mod verdict;
 pub mod window;
 
-pub use outcome::{Ended, Next, OnExhausted, after_attempt};
+pub use outcome::{Ended, Next, OnExhausted, OwnCommit, after_attempt};
 pub use retry::{Retry, RetryShape};
 pub use verdict::{Facts, Standing, Verdict, verdict, verdict_of_job};
 pub use window::Window;

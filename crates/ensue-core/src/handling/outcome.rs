@@ -52,6 +52,37 @@ pub enum Ended {
     Cancelled(String),
 }
 
+/// What became of the transactions in which a handler settled by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OwnCommit {
+    /// It settled in none.
+    #[default]
+    Unused,
+    /// It settled, and no transaction with that has committed.
+    Missing,
+    /// One has committed.
+    Committed,
+}
+
+impl Ended {
+    /// How an attempt ended, given what became of its own transactions. What has committed is done, whatever came after.
+    /// An attempt that settled in a transaction which did not commit has failed, also if it says that it is done: its
+    /// effects are gone.
+    pub fn with_own_commit(self, own: OwnCommit) -> Self {
+        match (own, self) {
+            (OwnCommit::Committed, _) => Self::Done,
+            (OwnCommit::Missing, Self::Done) => Self::Failed {
+                error: "the transaction in which it settled with `done_in` did not commit; commit it before the \
+                        handler returns `Ok`"
+                    .into(),
+                after: None,
+                permanent: false,
+            },
+            (OwnCommit::Unused | OwnCommit::Missing, ended) => ended,
+        }
+    }
+}
+
 /// What follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
@@ -139,6 +170,21 @@ mod tests {
         for (ended, attempt, expected) in table {
             assert_eq!(next(ended.clone(), attempt), expected, "{ended:?} in attempt {attempt}");
         }
+    }
+
+    #[test]
+    fn done_counts_only_with_the_commit_of_its_own_transaction() {
+        let all = || [Ended::Done, failed(None, true), Ended::Snoozed(Duration::ZERO), Ended::Cancelled("no".into())];
+        for ended in all() {
+            assert_eq!(ended.clone().with_own_commit(OwnCommit::Unused), ended);
+            assert_eq!(ended.with_own_commit(OwnCommit::Committed), Ended::Done);
+        }
+        for ended in all().into_iter().filter(|ended| *ended != Ended::Done) {
+            assert_eq!(ended.clone().with_own_commit(OwnCommit::Missing), ended);
+        }
+        let ended = Ended::Done.with_own_commit(OwnCommit::Missing);
+        let Ended::Failed { error, after: None, permanent: false } = ended else { panic!("{ended:?}") };
+        assert!(error.contains("did not commit"), "{error}");
     }
 
     #[test]

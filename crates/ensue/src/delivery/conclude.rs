@@ -5,7 +5,7 @@ use super::lanes::Busy;
 use super::life::Life;
 use super::pending::{DoneWith, Other, mark_done};
 use crate::handlers::Settlement;
-use ensue_core::handling::{Ended, Next, OnExhausted, after_attempt};
+use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit, after_attempt};
 use ensue_core::jobs::notices;
 use ensue_core::positions::{Delivery, DeliveryState, Lane, LaneKey, LaneState, LogLine, SlotNumber};
 use ensue_core::{Event, Seq, StoreError, Timestamp};
@@ -22,8 +22,7 @@ impl Life<'_> {
         }
         self.suspects.ended(&key).into_iter().for_each(|key| self.lanes.ready(&key));
         self.alone.remove(&event.seq);
-        // What was committed in the handler's own transaction is done, whatever came after.
-        let ended = if said.settled { Ended::Done } else { ended };
+        let ended = ended.with_own_commit(said.own_commit);
         let has_failed = !matches!(ended, Ended::Done);
         self.count(&ended, 1 + others.len());
         let limits = self.worker.spec.limits();
@@ -56,7 +55,8 @@ impl Life<'_> {
         attempt: u32,
         started_at: Timestamp,
     ) {
-        let Settlement { events: entries, jobs, settled, .. } = said;
+        let Settlement { events: entries, jobs, own_commit, .. } = said;
+        let settled = own_commit == OwnCommit::Committed;
         if settled || (entries.is_empty() && jobs.is_empty()) {
             for (key, event) in all {
                 let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());

@@ -10,6 +10,7 @@ pub(crate) use done_in::done_mark;
 use crate::jobs::{ClaimRef, Emit};
 use crate::tasks::Task;
 use ensue_core::event::BATCH_MAX;
+use ensue_core::handling::OwnCommit;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Held, Job, NewJob, Progress};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
@@ -131,6 +132,8 @@ struct Said {
     progress: Option<Progress>,
     events: Vec<Entry>,
     jobs: Vec<NewJob>,
+    /// Was `done_in` called?
+    settles_itself: bool,
     settled: bool,
     /// What was settled in its own transactions, of whose end nobody has told us.
     #[cfg(feature = "postgres")]
@@ -145,8 +148,8 @@ pub(crate) struct Settlement {
     pub written: bool,
     pub events: Vec<Entry>,
     pub jobs: Vec<NewJob>,
-    /// It has settled in its own transaction.
-    pub settled: bool,
+    /// What became of its own transactions.
+    pub own_commit: OwnCommit,
 }
 
 impl Context {
@@ -329,10 +332,16 @@ impl Context {
     /// What it has said, taken out.
     pub(crate) fn take(&self) -> Settlement {
         let mut said = self.said();
-        let Said { mut lines, dropped_lines, written, events, jobs, settled, .. } = std::mem::take(&mut *said);
+        let Said { mut lines, dropped_lines, written, events, jobs, settles_itself, settled, .. } =
+            std::mem::take(&mut *said);
         lines.extend(self.dropped_note(dropped_lines));
+        let own_commit = match (settles_itself, settled) {
+            (_, true) => OwnCommit::Committed,
+            (true, false) => OwnCommit::Missing,
+            (false, false) => OwnCommit::Unused,
+        };
         let (events, jobs) = if settled { Default::default() } else { (events, jobs) };
-        Settlement { lines, written, events, jobs, settled }
+        Settlement { lines, written, events, jobs, own_commit }
     }
 
     /// The line that tells how many were dropped, if any were.

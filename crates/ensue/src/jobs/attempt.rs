@@ -7,7 +7,7 @@ use super::served::Served;
 use crate::Ensue;
 use crate::delivery::first_turn::{FirstTurn, first_turn};
 use crate::handlers::{Context, ContextParts, LINES_MAX, Settlement, Work};
-use ensue_core::handling::{Ended, after_attempt};
+use ensue_core::handling::{Ended, OwnCommit, after_attempt};
 use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine};
 use ensue_core::positions::Level;
 use ensue_core::tasks::{CALLED_OFF, Collection};
@@ -35,6 +35,7 @@ enum How {
 impl Over {
     fn new(served: Arc<Served>, job: Job, context: &Context, ended: Ended) -> Self {
         let (settlement, called_off) = (context.take(), context.is_called_off());
+        let ended = ended.with_own_commit(settlement.own_commit);
         Self { job, how: How::Ended { served, ended, settlement, called_off } }
     }
 
@@ -61,7 +62,7 @@ impl Over {
             How::Lost => None,
             How::GivenBack => Some(JobChange::new(held, JobEnd::GivenBack)),
             // What has settled in its own transaction is written already.
-            How::Ended { settlement, .. } if settlement.settled => None,
+            How::Ended { settlement, .. } if settlement.own_commit == OwnCommit::Committed => None,
             How::Ended { served, ended, settlement, called_off } => {
                 Some(change_of(&served, &job, held, ended, settlement, called_off, now))
             }

@@ -1,7 +1,7 @@
 //! What a handler publishes, or writes in its own transaction, commits with the note that it is done.
 
 use crate::support::{LONG, Seen, event, lane, name, until};
-use ensue::positions::{LaneQuery, LaneState};
+use ensue::positions::{DeliveryState, LaneQuery, LaneState};
 use ensue::testing::{ManualClock, memory_at};
 use ensue::{Context, Ensue, Event, HandlerError, NewEvent, Retry, TransactionError};
 use std::sync::Arc;
@@ -64,6 +64,46 @@ async fn a_publish_that_is_refused_fails_its_delivery_alone() {
     assert!(stuck[0].lane.error.as_ref().unwrap().contains("refused"));
     // One of them is the notice that an object is held.
     assert_eq!(bus.store().bounds().await.unwrap().last, 9);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// Its effects are gone, so it is not done, whatever it says; another attempt does it.
+#[tokio::test]
+async fn a_settle_that_never_committed_fails_the_attempt() {
+    let bus = Ensue::memory().await.unwrap();
+    bus.transaction(|tx| Ok(tx.execute_batch("CREATE TABLE effects (seq INTEGER)")?)).await.unwrap();
+    let own = bus.clone();
+    bus.on("a")
+        .named("h")
+        .retry(Retry::delays([Duration::ZERO]))
+        .handle(move |event: Event, cx: Context| {
+            let bus = own.clone();
+            async move {
+                let first = cx.attempt() == 1;
+                cx.publish(NewEvent::new("b"))?;
+                let taken_back = bus.transaction(move |tx| {
+                    tx.execute("INSERT INTO effects VALUES (?1)", [event.seq as i64])?;
+                    cx.done_in(tx)?;
+                    if first { Err(TransactionError::rollback("no")) } else { Ok(()) }
+                });
+                assert_eq!(taken_back.await.is_err(), first);
+                Ok(())
+            }
+        })
+        .unwrap();
+    let running = bus.start().await.unwrap();
+    bus.publish(event("a", "o")).await.unwrap();
+    until("it is not done", async || bus.store().group(&name("a.h")).await.unwrap().unwrap().cursor() >= 1).await;
+    let count = "SELECT count(*) FROM effects";
+    until("its effect is gone", async || {
+        bus.transaction(|tx| Ok(tx.query_row(count, [], |row| row.get::<_, i64>(0))?)).await.unwrap() == 1
+    })
+    .await;
+    bus.drain().await.unwrap();
+    let deliveries = bus.store().deliveries(1).await.unwrap();
+    let known: Vec<_> = deliveries.iter().map(|one| (one.state, one.attempts)).collect();
+    assert_eq!(known.last(), Some(&(DeliveryState::Done, 2)));
+    assert_eq!(bus.store().bounds().await.unwrap().last, 2, "what was published is not there once");
     running.shutdown(LONG).await.unwrap();
 }
 

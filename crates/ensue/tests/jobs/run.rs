@@ -3,7 +3,10 @@
 use crate::support::{LONG, Seen, at_once, failed, noting, sent, until, until_state, with};
 use ensue::jobs::{Job, JobOutcome, JobQuery, JobState};
 use ensue::testing::{ManualClock, memory_at};
-use ensue::{Context, Emit, Ensue, Event, GroupName, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Retry};
+use ensue::{
+    Context, Emit, Ensue, Event, GroupName, HandlerError, JobOptions, NewEvent, OnExhausted, Outcome, Retry,
+    TransactionError,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -185,6 +188,28 @@ async fn a_job_settles_in_its_own_transaction() {
     let total: i64 =
         bus.transaction(|tx| Ok(tx.query_row("SELECT count(*) FROM sums", [], |row| row.get(0))?)).await.unwrap();
     assert_eq!(total, 2);
+    running.shutdown(LONG).await.unwrap();
+}
+
+/// Its effects are gone, so it is not done, whatever it says; another attempt does it.
+#[tokio::test]
+async fn a_job_whose_own_transaction_never_committed_is_tried_again() {
+    let bus = Ensue::memory().await.unwrap();
+    let handler = with(bus.clone(), async |bus: Ensue, _: Event, cx: Context| {
+        let first = cx.attempt() == 1;
+        let settled = bus.transaction(move |tx| {
+            cx.done_in(tx)?;
+            if first { Err(TransactionError::rollback("no")) } else { Ok(()) }
+        });
+        assert_eq!(settled.await.is_err(), first);
+        Ok(())
+    });
+    bus.register_with("h", at_once(2), handler).unwrap();
+    let running = bus.start().await.unwrap();
+    let id = sent(&bus, Emit::to("h")).await;
+    let job = until_state(&bus, id, JobState::Succeeded).await;
+    assert_eq!((job.attempts, job.errors.len()), (2, 1));
+    assert!(job.errors[0].error.contains("did not commit"), "{:?}", job.errors);
     running.shutdown(LONG).await.unwrap();
 }
 

@@ -40,12 +40,14 @@ impl Context {
     /// commit, so that your effects happen once. The error is for you to return: it takes back your transaction when
     /// somebody else has taken this work over.
     ///
-    /// Return `Ok` afterwards; if the attempt fails after your transaction has committed, it counts as done.
+    /// Commit, then return `Ok`. If the attempt fails after your transaction has committed, it counts as done. If your
+    /// transaction does not commit, the attempt has failed, also if it returns `Ok`.
     ///
     /// On the embedded engine inside [`Ensue::transaction`](crate::Ensue::transaction): `cx.done_in(tx)?`. On Postgres in a transaction
     /// of your own that is `READ COMMITTED`, the default: `cx.done_in(&mut tx).await?`, then `tx.commit().await?`. There the note is
     /// carried out with the commit, which fails if the work was taken over since.
     pub fn done_in<'a, T: Settles>(&'a self, tx: &'a mut T) -> T::Answer<'a> {
+        self.said().settles_itself = true;
         tx.settle(self)
     }
 
