@@ -69,6 +69,7 @@ const PARTS: &[&str] = &[
     "length",
     "starts_with",
     "abs",
+    "jsonb_build_array",
     "jsonb_build_object",
     "jsonb_typeof",
     "jsonb_array_length",

@@ -133,6 +133,8 @@ fn jsonb_operators_find_and_contain() {
         ("e.metadata || '{\"a\": 1}'", "{\"a\": 1, \"source\": \"shop\"}"),
         ("e.payload->'tags' || '[1]'", "[\"x\", \"y\", 1]"),
         ("jsonb_build_object('b', 1.50, 'a', e.object)", "{\"a\": \"order:1\", \"b\": 1.50}"),
+        ("jsonb_build_array(e.object, NULL, 1.50, ARRAY[true])", "[\"order:1\", null, 1.50, [true]]"),
+        ("jsonb_build_array()", "[]"),
         ("jsonb_typeof(e.payload->'none')", "null"),
         ("jsonb_array_length(e.payload->'items')", "2"),
         ("to_jsonb(e.occurred_at)", "\"2026-01-01T00:00:00.5+00:00\""),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// Conditions of every kind: with keys, with anchors, with parts that fail, with none of them.
-const CONDITIONS: [&str; 25] = [
+const CONDITIONS: [&str; 43] = [
     "true",
     "NULL",
     "e.topic = 'order.paid'",
@@ -35,9 +35,27 @@ const CONDITIONS: [&str; 25] = [
     "s.group_id = e.topic",
     "e.payload->'k' = '\"a\"' AND 10 / (e.seq - 2) > 0",
     "s.params->>'topic' IS NULL",
+    "s.params->'topics' ? e.topic",
+    "s.params ? e.topic AND (e.payload->>'n')::int > 0",
+    "s.params->'topics' ? e.object",
+    "s.params @> jsonb_build_object('topics', ARRAY[e.topic])",
+    "jsonb_build_object('topics', jsonb_build_array(e.topic)) <@ s.params",
+    "s.params @> jsonb_build_object('topics', ARRAY[e.topic, e.object])",
+    "s.params @> jsonb_build_object('topics', jsonb_build_array(e.topic, e.payload))",
+    "s.params @> jsonb_build_object('topics', jsonb_build_array(e.payload->'n'))",
+    "s.params @> jsonb_build_object('topics', ARRAY[e.object], 'n', e.payload->'n')",
+    "s.params @> jsonb_build_object('topics', ARRAY[]::text[], 'n', e.payload->'k')",
+    "s.params @> jsonb_build_object('topics', ARRAY[e.topic], 'partition', abs(hashtext(e.topic) % 2))",
+    "s.params @> jsonb_build_object('topics', ARRAY[e.topic], 'partition', hashtext(e.topic) % 2)",
+    "s.params->'topics' @> to_jsonb(e.topic)",
+    "s.params->'topics' @> jsonb_build_array(e.seq) OR e.topic = 'x'",
+    "s.params->'topics' @> jsonb_build_array(e.seq)",
+    "s.params->'topics' @> to_jsonb(ARRAY[e.topic])",
+    "s.params->'topics' ? e.topic AND s.params->'topics' ? e.object AND s.params->'n' = e.payload->'n'",
+    "s.params @> e.payload",
 ];
 
-const JSONS: [&str; 22] = [
+const JSONS: [&str; 33] = [
     "{}",
     "[]",
     "null",
@@ -60,6 +78,17 @@ const JSONS: [&str; 22] = [
     "{\"n\":[1,2]}",
     "{\"n\":2}",
     "{\"n\":\"3\"}",
+    "{\"topics\":[\"order\",\"order.paid\",\"order\",\"a\"]}",
+    "{\"topics\":[\"order\",\"A\"],\"n\":1,\"partition\":1}",
+    "{\"topics\":[\"order\",{\"n\":1},1,2,2.0],\"n\":{\"n\":2,\"m\":3},\"partition\":0}",
+    "{\"topics\":\"order\"}",
+    "{\"topics\":{\"order\":1,\"a\":null}}",
+    "{\"topics\":[]}",
+    "{\"topics\":[null,[\"order\"],true],\"partition\":-1}",
+    "[\"order\",\"order.paid\"]",
+    "\"order\"",
+    "{\"order\":1,\"order.paid\":{}}",
+    "{\"topics\":[1,\"x\"],\"k\":[]}",
 ];
 const TOPICS: [&str; 5] = ["order", "order.paid", "orders", "order.paid.late", "x"];
 
@@ -192,4 +221,58 @@ fn a_subscription_added_again_is_replaced() {
     assert_eq!(index.len(), 1);
     assert_eq!(by_index(&index, &event(1, 0, None, 0)).0, BTreeSet::new());
     assert_eq!(by_index(&index, &event(1, 1, None, 0)).0, [1].map(Uuid::from_u128).into());
+}
+
+fn indexed(condition: &str, params: impl Iterator<Item = String>) -> Index {
+    let want = Want { topic: None, condition: Arc::new(Condition::parse(condition).unwrap()) };
+    let mut index = Index::new();
+    for (number, params) in params.enumerate() {
+        let params = Json::parse("params", params).unwrap();
+        index.add(&want, Subscription { id: Uuid::from_u128(number as u128), group: "g".into(), params });
+    }
+    index
+}
+
+/// Ten times as many subscribers cost an event no more steps.
+#[test]
+fn subscribers_to_several_topics_cost_one_lookup() {
+    for condition in [
+        "s.params->'topics' ? e.topic",
+        "s.params @> jsonb_build_object('topics', ARRAY[e.topic])",
+        "s.params @> jsonb_build_object('topics', jsonb_build_array(e.topic))",
+        "s.params @> jsonb_build_object('topics', ARRAY[e.topic], 'partition', hashtext(e.topic) % 1)",
+        "s.params->'topics' @> to_jsonb(e.topic)",
+        "s.params @> jsonb_build_object('one', to_jsonb(e.topic))",
+    ] {
+        let steps = [200, 2_000].map(|count| {
+            let params = |n: usize| {
+                format!(r#"{{"topics":["order","t{n}","t{}"],"one":"t{n}","partition":0}}"#, (n + 1) % count)
+            };
+            let index = indexed(condition, (0..count).map(params));
+            let event = Event { topic: Topic::stored("t7"), ..event(1, 0, None, 0) };
+            let (view, mut found) = (EventView::new(&event), Found::default());
+            index.matches(&view, &mut found);
+            assert_eq!(found.matched.len(), if condition.contains("'one'") { 1 } else { 2 }, "{condition}");
+            view.steps()
+        });
+        assert_eq!(steps[0], steps[1], "{condition}");
+    }
+}
+
+/// A list that is long, or whose keys are, is evaluated, and keeps nothing in the index.
+#[test]
+fn long_list_is_evaluated_and_found() {
+    let long = (0..5_000).map(|n| format!("\"t{n}\"")).collect::<Vec<_>>().join(",");
+    let wide = format!(r#"{{"topics":["t1","t2","t7"],"object":"{}"}}"#, "a".repeat(60_000));
+    let condition = "s.params->'topics' ? e.topic";
+    let index = indexed(condition, [format!(r#"{{"topics":[{long}]}}"#)].into_iter());
+    let event = Event {
+        topic: Topic::stored("t7"),
+        object: Some(ObjectKey::stored(&"a".repeat(60_000))),
+        ..event(1, 0, None, 0)
+    };
+    assert_eq!(by_index(&index, &event).0.len(), 1);
+    let both = format!("{condition} AND e.object = s.params->>'object'");
+    let index = indexed(&both, [wide].into_iter());
+    assert_eq!(by_index(&index, &event).0.len(), 1);
 }

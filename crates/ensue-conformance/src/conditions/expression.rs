@@ -392,7 +392,8 @@ impl Expressions {
             }
             6 => {
                 let kind = *KINDS.choose(&mut self.rng).expect("kinds");
-                format!("to_jsonb({})", self.operand(kind, depth))
+                let function = self.pick(&["to_jsonb", "jsonb_build_array"]);
+                format!("{function}({})", self.operand(kind, depth))
             }
             7 => self.leaf(Kind::Jsonb),
             _ => self.cast(Kind::Jsonb, depth),

@@ -309,6 +309,7 @@ pub(crate) enum Function {
     Length,
     StartsWith,
     Abs,
+    BuildArray,
     BuildObject,
     TypeOf,
     ArrayLength,
@@ -317,12 +318,13 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Lower,
         Self::Upper,
         Self::Length,
         Self::StartsWith,
         Self::Abs,
+        Self::BuildArray,
         Self::BuildObject,
         Self::TypeOf,
         Self::ArrayLength,
@@ -337,6 +339,7 @@ impl Function {
             Self::Length => "length",
             Self::StartsWith => "starts_with",
             Self::Abs => "abs",
+            Self::BuildArray => "jsonb_build_array",
             Self::BuildObject => "jsonb_build_object",
             Self::TypeOf => "jsonb_typeof",
             Self::ArrayLength => "jsonb_array_length",

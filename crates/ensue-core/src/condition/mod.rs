@@ -14,7 +14,7 @@
 //! | What is its value for this event? | `eval` |
 //! | Can the params be what it takes them for? | `params` |
 //! | How much may that cost? | `meter` |
-//! | Which parts of it can an index look up? | `terms` |
+//! | Which parts of it can an index look up? | `terms`, `list` |
 //! | What can go wrong then? | [`failure`], `guard` |
 //! | What are the values? | [`types`], [`value`], [`numeric`], `numeric_math`, [`json`], `float`, `time`, `text_in`, `like`, `hashtext`, `part` |
 
@@ -27,6 +27,7 @@ pub(crate) mod guard;
 mod hashtext;
 pub mod json;
 mod like;
+pub(crate) mod list;
 pub(crate) mod meter;
 pub mod numeric;
 mod numeric_math;

@@ -6,9 +6,10 @@
 //! keys, so that an index never hides a failure that evaluating would show.
 
 use super::eval::Evaluator;
-use super::expr::{Comparison, Expr, Function};
+use super::expr::{Arithmetic, Comparison, Expr, Function};
 use super::failure::Failure;
 use super::guard::caught;
+use super::list::{List, ListKind};
 use super::row::Row;
 use super::types::{Scalar, Type};
 use super::value::Value;
@@ -43,9 +44,11 @@ pub(crate) struct Anchor {
 pub(crate) enum Key {
     /// `event = subscription`
     Equal { event: Expr, subscription: Expr },
-    /// `whole @> jsonb_build_object(name, event)`, where the event's side is no jsonb.
-    /// All keys of one part share its `whole`.
+    /// `whole @> jsonb_build_object(name, event)`: the scalars are equal, or both are arrays or
+    /// objects. All keys of one part share its `whole`.
     Member { event: Expr, whole: Arc<Expr>, name: Box<str> },
+    /// The value of the event, which is no jsonb, is one of a list. A condition has one such key at most, and it is the last.
+    Listed { event: Expr, list: List },
     /// `event @> part`: every scalar that `part` has in its objects is at the same place in the event's side.
     Leaves { event: Expr, part: Expr },
 }
@@ -82,7 +85,16 @@ fn never_fails(expr: &Expr) -> bool {
     let itself = match expr {
         Expr::Constant(_) | Expr::Column(_) | Expr::Member { .. } | Expr::Path { .. } | Expr::Coalesce(_) => true,
         Expr::Cast { to, .. } => *to == Type::Scalar(Scalar::Text),
-        Expr::Call { function: Function::Lower | Function::Upper, .. } => true,
+        Expr::Array(_) => true,
+        Expr::Arithmetic { op: Arithmetic::Remainder, right, .. } => {
+            matches!(**right, Expr::Constant(Value::Int4(divisor)) if divisor != 0)
+        }
+        Expr::Call { function, .. } => match function {
+            Function::Lower | Function::Upper | Function::Hashtext | Function::TypeOf => true,
+            Function::BuildArray | Function::ToJsonb => true,
+            Function::Length | Function::StartsWith | Function::Abs => false,
+            Function::BuildObject | Function::ArrayLength => false,
+        },
         _ => false,
     };
     let mut parts = true;
@@ -96,40 +108,60 @@ fn is_plain(expr: &Expr) -> bool {
         Expr::Column(column) => column.kind() != Scalar::Jsonb,
         Expr::Member { as_text, .. } | Expr::Path { as_text, .. } => *as_text,
         Expr::Cast { to, .. } => *to == Type::Scalar(Scalar::Text),
-        Expr::Call { function: Function::Lower | Function::Upper, .. } => true,
+        Expr::Arithmetic { .. } => true,
+        Expr::Call { function: Function::Lower | Function::Upper | Function::Hashtext, .. } => true,
         Expr::Constant(value) => !matches!(value, Value::Json(_) | Value::Array(_)),
         _ => false,
     }
 }
 
-/// The keys that one part of the AND gives, if any.
-fn keys_of(part: &Expr) -> Vec<Key> {
+/// The keys that one part of the AND gives, if any, and whether they say all that it says.
+fn keys_of(part: &Expr) -> (Vec<Key>, bool) {
     match part {
         Expr::Compare { op: Comparison::Equal, left, right } if never_fails(left) && never_fails(right) => {
-            match (reads(left), reads(right)) {
-                (Reads::Event, Reads::Subscription) => {
-                    vec![Key::Equal { event: (**left).clone(), subscription: (**right).clone() }]
-                }
-                (Reads::Subscription, Reads::Event) => {
-                    vec![Key::Equal { event: (**right).clone(), subscription: (**left).clone() }]
-                }
-                _ => Vec::new(),
-            }
+            let (event, subscription) = match (reads(left), reads(right)) {
+                (Reads::Event, Reads::Subscription) => (left, right),
+                (Reads::Subscription, Reads::Event) => (right, left),
+                _ => return (Vec::new(), false),
+            };
+            (vec![Key::Equal { event: (**event).clone(), subscription: (**subscription).clone() }], true)
         }
         Expr::Contains { whole, part } if never_fails(whole) => match (reads(whole), reads(part)) {
-            (Reads::Subscription, Reads::Event) => members_of(whole, part),
+            (Reads::Subscription, Reads::Event) => parts_of(whole, part),
             (Reads::Event, Reads::Subscription) if never_fails(part) => {
-                vec![Key::Leaves { event: (**whole).clone(), part: (**part).clone() }]
+                (vec![Key::Leaves { event: (**whole).clone(), part: (**part).clone() }], true)
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), false),
         },
-        _ => Vec::new(),
+        Expr::HasKey { value, key } if never_fails(value) && never_fails(key) => match (reads(value), reads(key)) {
+            (Reads::Subscription, Reads::Event) => {
+                let list = List { whole: Arc::new((**value).clone()), name: None, kind: ListKind::Names };
+                (vec![Key::Listed { event: (**key).clone(), list }], true)
+            }
+            _ => (Vec::new(), false),
+        },
+        _ => (Vec::new(), false),
     }
 }
 
-/// `whole @> jsonb_build_object('a', …, 'b', …)`: each value that is no jsonb is a key.
-fn members_of(whole: &Expr, part: &Expr) -> Vec<Key> {
-    let Expr::Call { function: Function::BuildObject, arguments } = part else { return Vec::new() };
+/// `whole @> part`, of a subscription and an event.
+fn parts_of(whole: &Expr, part: &Expr) -> (Vec<Key>, bool) {
+    let whole = Arc::new(whole.clone());
+    match part {
+        Expr::Call { function: Function::BuildObject, arguments } => members_of(&whole, arguments),
+        Expr::Call { function: Function::ToJsonb, arguments } if is_plain(&arguments[0]) && never_fails(part) => {
+            let list = List { whole, name: None, kind: ListKind::Parts };
+            (vec![Key::Listed { event: arguments[0].clone(), list }], true)
+        }
+        _ => match elements_of(part) {
+            Some(elements) if never_fails(part) => listed(&whole, None, elements),
+            Some(_) | None => (Vec::new(), false),
+        },
+    }
+}
+
+/// `whole @> jsonb_build_object('a', …, 'b', …)`
+fn members_of(whole: &Arc<Expr>, arguments: &[Expr]) -> (Vec<Key>, bool) {
     let mut members: Vec<(&str, &Expr)> = Vec::new();
     for pair in arguments.chunks_exact(2) {
         match &pair[0] {
@@ -138,27 +170,46 @@ fn members_of(whole: &Expr, part: &Expr) -> Vec<Key> {
                 members.retain(|(known, _)| known != name);
                 members.push((name, &pair[1]));
             }
-            _ => return Vec::new(),
+            _ => return (Vec::new(), false),
         }
     }
     // One value that may fail makes the whole part one that may fail.
     if !members.iter().all(|(_, value)| never_fails(value)) {
-        return Vec::new();
+        return (Vec::new(), false);
     }
-    let plain = members.into_iter().filter(|(_, value)| is_plain(value));
-    let whole = Arc::new(whole.clone());
-    plain.map(|(name, value)| Key::Member { event: value.clone(), whole: whole.clone(), name: name.into() }).collect()
+    let (mut keys, mut exact) = (Vec::new(), true);
+    for (name, value) in members {
+        let (more, all) = match elements_of(value) {
+            Some(elements) => listed(whole, Some(name), elements),
+            None => {
+                let key = Key::Member { event: value.clone(), whole: whole.clone(), name: name.into() };
+                (vec![key], is_plain(value))
+            }
+        };
+        exact &= all;
+        keys.extend(more);
+    }
+    (keys, exact)
 }
 
-/// Do the keys of a part say all that it says? An object with a jsonb or with two values under one name says more.
-fn is_exact(part: &Expr, keys: &[Key]) -> bool {
-    match part {
-        Expr::Contains { part, .. } => match &**part {
-            Expr::Call { arguments, .. } => arguments.len() == 2 * keys.len(),
-            _ => true,
+/// The elements of an array that is written as such.
+fn elements_of(value: &Expr) -> Option<&[Expr]> {
+    match value {
+        Expr::Array(elements) | Expr::Call { function: Function::BuildArray, arguments: elements } => Some(elements),
+        Expr::Call { function: Function::ToJsonb, arguments } => match &arguments[0] {
+            Expr::Array(elements) => Some(elements),
+            _ => None,
         },
-        _ => true,
+        _ => None,
     }
+}
+
+/// `list @> jsonb_build_array(…)`: its first element that is no jsonb is a key.
+fn listed(whole: &Arc<Expr>, name: Option<&str>, elements: &[Expr]) -> (Vec<Key>, bool) {
+    let list = || List { whole: whole.clone(), name: name.map(Into::into), kind: ListKind::Elements };
+    let plain = elements.iter().find(|element| is_plain(element));
+    let keys = plain.map(|event| Key::Listed { event: event.clone(), list: list() });
+    (keys.into_iter().collect(), plain.is_some() && elements.len() == 1)
 }
 
 /// The values that a part about the event allows, if it lists them.
@@ -201,9 +252,9 @@ impl Terms {
             others: Vec::new(),
         };
         for part in parts {
-            let keys = keys_of(&part);
+            let (keys, are_exact) = keys_of(&part);
             if !keys.is_empty() {
-                terms.keys_are_exact &= is_exact(&part, &keys);
+                terms.keys_are_exact &= are_exact;
                 terms.keys.extend(keys);
                 terms.keyed.push(part);
             } else if matches!(reads(&part), Reads::Event | Reads::Nothing) {
@@ -219,7 +270,17 @@ impl Terms {
                 terms.others.push(part);
             }
         }
+        terms.keep_one_list();
         terms
+    }
+
+    /// A subscription stands under each of its list, so there is one list at most, and the last key.
+    fn keep_one_list(&mut self) {
+        let lists = self.keys.extract_if(.., |key| matches!(key, Key::Listed { .. }));
+        let mut lists: Vec<Key> = lists.collect();
+        self.keys_are_exact &= lists.len() <= 1;
+        lists.truncate(1);
+        self.keys.append(&mut lists);
     }
 
     /// All parts, in order.
@@ -239,6 +300,7 @@ impl Terms {
                     let is_counted = shared.replace(whole).is_some_and(|last| Arc::ptr_eq(last, whole));
                     event.bytes() + name.len() + if is_counted { 0 } else { whole.bytes() }
                 }
+                Key::Listed { event, list } => event.bytes() + list.bytes(),
                 Key::Leaves { event, part } => event.bytes() + part.bytes(),
             };
         }

@@ -1,21 +1,29 @@
 //! Who of one entry wants the event?
 
-use super::hash::{EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_as_scalar, put_scalar};
+use super::hash::{
+    EventKeys, HashedMap, Key as KeptKey, KeyBytes, put, put_as_scalar, put_member, put_name, put_scalar,
+};
 use super::{Subscription, Want};
 use crate::condition::eval::Evaluator;
 use crate::condition::expr::Expr;
 use crate::condition::guard::caught;
 use crate::condition::json::{Node, Tree};
+use crate::condition::list::{List, ListKind, Listed};
 use crate::condition::meter::Meter;
 use crate::condition::row::Row;
 use crate::condition::terms::Key;
 use crate::condition::{EventView, Failure, SubscriptionView, Value};
+use std::collections::HashSet;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasher, RandomState};
 
 /// How many scalars of a subscription's side of `e.payload @> s.params` are keys. Where there are more, candidates are
 /// evaluated.
 const LEAVES_MAX: usize = 8;
+/// Under how many of its list a subscription stands. One with more is evaluated for every event.
+const LISTED_MAX: usize = 256;
+/// How many bytes these keys have at most.
+const LISTED_BYTES_MAX: usize = 128 << 10;
 /// Steps to look a key up, beyond those to compute it.
 const LOOKUP_STEPS: u32 = 32;
 /// Steps to compare a candidate's key.
@@ -33,8 +41,10 @@ pub(super) struct Entry {
     pub(super) want: Want,
     /// The form of its keys on the event's side, which other entries may share; none if its shapes differ in it.
     form: Option<usize>,
+    /// Does a subscription stand in as many places as it has in a list?
+    is_listed: bool,
     shapes: Vec<Shape>,
-    /// Subscriptions whose key cannot be computed. They are evaluated for every event.
+    /// Subscriptions whose key cannot be computed, or who have too many. They are evaluated for every event.
     unkeyed: Vec<Slot>,
     pub(super) count: usize,
 }
@@ -96,11 +106,38 @@ impl Bucket {
 }
 
 /// Where a subscription stands in its entry.
-struct Place {
+enum Standing {
+    /// It can never match.
+    Nowhere,
+    /// It is evaluated for every event.
+    Unkeyed,
+    At(Places),
+}
+
+/// The places of a subscription, under one shape: a hash and a key for each.
+struct Places {
     ways: Vec<Vec<Way>>,
     exact: bool,
-    hash: u64,
-    key: KeptKey,
+    keys: Vec<(u64, KeptKey)>,
+}
+
+/// The keys of a list, each after `start`; none if there are too many.
+fn listed(start: &KeyBytes, list: &List, row: Row<'_, '_, '_>) -> Result<Option<Vec<KeyBytes>>, Failure> {
+    let (mut all, mut bytes_left) = (Vec::new(), Some(LISTED_BYTES_MAX));
+    let is_all = list.each(row, LISTED_MAX, |listed| {
+        let size = start.0.len() + listed.bytes();
+        bytes_left = bytes_left.and_then(|left| left.checked_sub(size));
+        if bytes_left.is_none() {
+            return;
+        }
+        let mut bytes = KeyBytes(start.0.clone());
+        match listed {
+            Listed::Name(name) => put_name(&mut bytes, name),
+            Listed::Scalar(scalar) => put_scalar(&mut bytes, scalar),
+        }
+        all.push(bytes);
+    })?;
+    Ok((is_all && bytes_left.is_some()).then_some(all))
 }
 
 /// The value of a part of a key. It fails only beyond its budget.
@@ -113,30 +150,45 @@ fn key_value<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Result<Value<'a>, Fail
     Evaluator::new(row).key(expr)
 }
 
+/// The value of a part of a key, of which scalars go into the key.
+fn scalar_key<'a>(expr: &'a Expr, row: Row<'a, '_, '_>) -> Result<Value<'a>, Failure> {
+    Evaluator::new(row).scalar_key(expr)
+}
+
 impl Entry {
     pub(super) fn new(want: Want, form: Option<usize>) -> Self {
-        Self { want, form, shapes: Vec::new(), unkeyed: Vec::new(), count: 0 }
+        let is_listed = want.condition.terms().keys.iter().any(|key| matches!(key, Key::Listed { .. }));
+        Self { want, form, is_listed, shapes: Vec::new(), unkeyed: Vec::new(), count: 0 }
     }
 
-    /// Where a subscription goes; none if it can never match, because its side of an equality is NULL.
-    fn place(&self, subscription: &Subscription, keys: &RandomState) -> Result<Option<Place>, Failure> {
+    /// Where a subscription goes.
+    fn standing(&self, subscription: &Subscription, hashes: &RandomState) -> Standing {
+        caught(|| self.places(subscription, hashes)).unwrap_or(Standing::Unkeyed)
+    }
+
+    /// It can never match if its side of an equality is NULL, or a list is empty.
+    fn places(&self, subscription: &Subscription, hashes: &RandomState) -> Result<Standing, Failure> {
         let view = SubscriptionView::new(subscription.id, &subscription.group, &subscription.params);
         let row = Row { event: None, subscription: Some(&view) };
         let terms = self.want.condition.terms();
         let (mut bytes, mut exact) = (KeyBytes::default(), terms.keys_are_exact);
-        let mut all_ways = Vec::new();
+        let (mut all_ways, mut of_list) = (Vec::new(), None);
         for key in &terms.keys {
             match key {
                 Key::Equal { event: _, subscription } => match key_value(subscription, row)? {
-                    Value::Null => return Ok(None),
+                    Value::Null => return Ok(Standing::Nowhere),
                     value => put(&mut bytes, &value),
                 },
                 Key::Member { event: _, whole, name } => match value(whole, row)? {
                     Value::Json(whole) => match whole.tree().field(name, &Meter::new())? {
-                        Some(scalar) if scalar.head().is_scalar() => put_scalar(&mut bytes, scalar),
-                        Some(_) | None => return Ok(None),
+                        Some(member) => put_member(&mut bytes, member),
+                        None => return Ok(Standing::Nowhere),
                     },
-                    _ => return Ok(None),
+                    _ => return Ok(Standing::Nowhere),
+                },
+                Key::Listed { event: _, list } => match listed(&bytes, list, row)? {
+                    Some(keys) => of_list = Some(keys),
+                    None => return Ok(Standing::Unkeyed),
                 },
                 Key::Leaves { event: _, part } => match value(part, row)? {
                     Value::Json(part) => {
@@ -145,50 +197,60 @@ impl Entry {
                         leaves.iter().for_each(|(_, leaf)| put_scalar(&mut bytes, *leaf));
                         all_ways.push(leaves.into_iter().map(|(way, _)| way).collect());
                     }
-                    _ => return Ok(None),
+                    _ => return Ok(Standing::Nowhere),
                 },
             }
         }
-        let hash = keys.hash_one(&bytes.0);
-        Ok(Some(Place { ways: all_ways, exact, hash, key: KeptKey::new(if exact { &bytes.0 } else { &[] }) }))
+        let place = |bytes: KeyBytes| (hashes.hash_one(&bytes.0), KeptKey::new(if exact { &bytes.0 } else { &[] }));
+        let mut keys: Vec<_> = of_list.unwrap_or_else(|| vec![bytes]).into_iter().map(place).collect();
+        keys.sort_unstable_by(|one, other| (one.0, one.1.bytes()).cmp(&(other.0, other.1.bytes())));
+        keys.dedup_by(|one, other| (one.0, one.1.bytes()) == (other.0, other.1.bytes()));
+        if keys.is_empty() {
+            return Ok(Standing::Nowhere);
+        }
+        Ok(Standing::At(Places { ways: all_ways, exact, keys }))
     }
 
-    fn shape_at(&self, place: &Place) -> Option<usize> {
-        self.shapes.iter().position(|shape| shape.exact == place.exact && shape.ways == place.ways)
+    fn shape_at(&self, places: &Places) -> Option<usize> {
+        self.shapes.iter().position(|shape| shape.exact == places.exact && shape.ways == places.ways)
     }
 
-    pub(super) fn add(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
+    pub(super) fn add(&mut self, slot: Slot, subscription: &Subscription, hashes: &RandomState) {
         self.count += 1;
-        let place = match caught(|| self.place(subscription, keys)) {
-            Ok(Some(place)) => place,
-            Ok(None) => return,
-            Err(_) => return self.unkeyed.push(slot),
+        let places = match self.standing(subscription, hashes) {
+            Standing::At(places) => places,
+            Standing::Nowhere => return,
+            Standing::Unkeyed => return self.unkeyed.push(slot),
         };
-        let at = self.shape_at(&place).unwrap_or_else(|| {
-            let (ways, buckets) = (place.ways, HashedMap::default());
-            self.shapes.push(Shape { ways, exact: place.exact, buckets });
+        let at = self.shape_at(&places).unwrap_or_else(|| {
+            let (ways, buckets) = (places.ways, HashedMap::default());
+            self.shapes.push(Shape { ways, exact: places.exact, buckets });
             self.shapes.len() - 1
         });
-        let candidate = Candidate { slot, key: place.key };
-        match self.shapes[at].buckets.entry(place.hash) {
-            MapEntry::Occupied(mut bucket) => bucket.get_mut().add(candidate),
-            MapEntry::Vacant(bucket) => {
-                bucket.insert(Bucket::One(candidate));
+        for (hash, key) in places.keys {
+            let candidate = Candidate { slot, key };
+            match self.shapes[at].buckets.entry(hash) {
+                MapEntry::Occupied(mut bucket) => bucket.get_mut().add(candidate),
+                MapEntry::Vacant(bucket) => {
+                    bucket.insert(Bucket::One(candidate));
+                }
             }
         }
     }
 
-    pub(super) fn remove(&mut self, slot: Slot, subscription: &Subscription, keys: &RandomState) {
+    pub(super) fn remove(&mut self, slot: Slot, subscription: &Subscription, hashes: &RandomState) {
         self.count -= 1;
-        let place = match caught(|| self.place(subscription, keys)) {
-            Ok(Some(place)) => place,
-            Ok(None) => return,
-            Err(_) => return self.unkeyed.retain(|other| *other != slot),
+        let places = match self.standing(subscription, hashes) {
+            Standing::At(places) => places,
+            Standing::Nowhere => return,
+            Standing::Unkeyed => return self.unkeyed.retain(|other| *other != slot),
         };
-        let Some(at) = self.shape_at(&place) else { return };
+        let Some(at) = self.shape_at(&places) else { return };
         let buckets = &mut self.shapes[at].buckets;
-        if buckets.get_mut(&place.hash).is_some_and(|bucket| bucket.remove(slot)) {
-            buckets.remove(&place.hash);
+        for (hash, _) in places.keys {
+            if buckets.get_mut(&hash).is_some_and(|bucket| bucket.remove(slot)) {
+                buckets.remove(&hash);
+            }
         }
         if buckets.is_empty() {
             self.shapes.swap_remove(at);
@@ -205,7 +267,11 @@ impl Entry {
                     Value::Null => return Ok(None),
                     value => put(bytes, &value),
                 },
-                Key::Member { event, whole: _, name: _ } => put_as_scalar(bytes, &key_value(event, row)?),
+                Key::Member { event, whole: _, name: _ } => put_as_scalar(bytes, &scalar_key(event, row)?),
+                Key::Listed { event, list } => match (scalar_key(event, row)?, list.kind) {
+                    (Value::Null, ListKind::Names | ListKind::Parts) => return Ok(None),
+                    (value, ListKind::Names | ListKind::Parts | ListKind::Elements) => put_as_scalar(bytes, &value),
+                },
                 Key::Leaves { event: whole, part: _ } => {
                     let Value::Json(whole) = value(whole, row)? else { return Ok(None) };
                     let Some(ways) = ways.next() else { return Ok(None) };
@@ -284,11 +350,14 @@ impl Entry {
                 }
                 // Without the key any of them may want it.
                 Err(_) => {
+                    let mut asked = HashSet::new();
                     for candidate in shape.buckets.values().flat_map(Bucket::candidates) {
                         if event.is_exhausted() {
                             return;
                         }
-                        ask(candidate.slot, false);
+                        if !self.is_listed || asked.insert(candidate.slot) {
+                            ask(candidate.slot, false);
+                        }
                     }
                 }
             }

@@ -48,6 +48,7 @@ pub(super) fn form_of(want: &Want, keys: &RandomState) -> Option<FormHash> {
         match key {
             Key::Equal { event, subscription: _ } => write!(writer, "= {event:?};").ok()?,
             Key::Member { event, whole: _, name: _ } => write!(writer, "@> {event:?};").ok()?,
+            Key::Listed { event, list } => write!(writer, "{:?} {event:?};", list.kind).ok()?,
             Key::Leaves { .. } => return None,
         }
         hashers = writer.0;

@@ -200,10 +200,12 @@ pub(super) fn put_scalar(to: &mut KeyBytes, scalar: Tree<'_>) {
     put_node(to, scalar, scalar.head());
 }
 
-/// Adds a value that is neither jsonb nor array, as the scalar that it is inside a jsonb object; those two count as null.
+/// Adds a value as the scalar that it is inside a jsonb object or array. All arrays are the same, and all objects.
 pub(super) fn put_as_scalar(to: &mut KeyBytes, value: &Value<'_>) {
     match value {
-        Value::Null | Value::Json(_) | Value::Array(_) => to.push(10, &[]),
+        Value::Null => to.push(10, &[]),
+        Value::Array(_) => to.push(16, &[]),
+        Value::Json(json) => put_member(to, json.tree()),
         Value::Bool(value) => to.push(11, &[u8::from(*value)]),
         Value::Text(text) => put_text(to, 12, text),
         Value::Numeric(number) if number.scale().is_some() => put_number(to, &number.to_string()),
@@ -214,6 +216,20 @@ pub(super) fn put_as_scalar(to: &mut KeyBytes, value: &Value<'_>) {
                 Err(_) => to.push(10, &[]),
             }
         }
+    }
+}
+
+/// Adds the name of a member, as the text that it is.
+pub(super) fn put_name(to: &mut KeyBytes, name: &str) {
+    put_text(to, 12, name);
+}
+
+/// Adds a jsonb value as [`put_as_scalar`] does.
+pub(super) fn put_member(to: &mut KeyBytes, value: Tree<'_>) {
+    match value.head() {
+        Node::Array { .. } => to.push(16, &[]),
+        Node::Object { .. } => to.push(17, &[]),
+        scalar => put_node(to, value, scalar),
     }
 }
 

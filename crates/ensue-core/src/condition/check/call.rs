@@ -28,6 +28,7 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, scope: Scope<'_>)
     let count = typed.len();
     let fits = match function {
         Function::StartsWith => count == 2,
+        Function::BuildArray => true,
         Function::BuildObject => count.is_multiple_of(2),
         Function::Lower | Function::Upper | Function::Length | Function::Abs | Function::TypeOf => count == 1,
         Function::ArrayLength | Function::ToJsonb | Function::Hashtext => count == 1,
@@ -42,6 +43,7 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, scope: Scope<'_>)
         Function::TypeOf => all_of(scope, Scalar::Jsonb, typed, &arguments, &name, Scalar::Text)?,
         Function::ArrayLength => all_of(scope, Scalar::Jsonb, typed, &arguments, &name, Scalar::Int4)?,
         Function::Abs => abs(scope, tree, typed, &arguments)?,
+        Function::BuildArray => build_array(typed),
         Function::BuildObject => build_object(typed, &arguments)?,
         Function::ToJsonb => {
             if typed.iter().any(|argument| argument.kind == Kind::Literal) {
@@ -52,7 +54,8 @@ pub(super) fn call(tree: &ast::Expr, function: &ast::Function, scope: Scope<'_>)
         }
     };
     let call = Expr::Call { function, arguments: exprs };
-    if function != Function::BuildObject && has_null(&call) {
+    let keeps_null = matches!(function, Function::BuildArray | Function::BuildObject);
+    if !keeps_null && has_null(&call) {
         return Ok(known(scope, Expr::Constant(crate::condition::value::Value::Null), kind, false));
     }
     Ok(known(scope, call, kind, reads))
@@ -118,6 +121,11 @@ fn abs(scope: Scope<'_>, tree: &ast::Expr, typed: Vec<Typed>, parts: &[&ast::Exp
         Some(Kind::Known(_)) | None => return Err(refused_part(tree, "abs wants a number")),
     };
     all_of(scope, kind, typed, parts, "abs", kind)
+}
+
+fn build_array(typed: Vec<Typed>) -> Checked {
+    let reads = typed.iter().any(|argument| argument.reads);
+    (Scalar::Jsonb, typed.into_iter().map(|argument| argument.expr).collect(), reads)
 }
 
 fn build_object(typed: Vec<Typed>, parts: &[&ast::Expr]) -> Result<Checked, Invalid> {

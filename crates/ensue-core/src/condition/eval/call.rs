@@ -5,6 +5,7 @@ use crate::condition::expr::{Expr, Function};
 use crate::condition::failure::Failure;
 use crate::condition::hashtext::hashtext;
 use crate::condition::json;
+use crate::condition::part::Part;
 use crate::condition::time;
 use crate::condition::value::Value;
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ impl<'a> Evaluator<'a, '_, '_> {
                 Ok(Value::Bool(text.starts_with(&*prefix)))
             }
             Function::Abs => arithmetic::abs(&self.value(&arguments[0])?, &self.meter),
+            Function::BuildArray => self.build_array(arguments),
             Function::BuildObject => self.build_object(arguments),
             Function::TypeOf => match self.value(&arguments[0])? {
                 Value::Json(json) => Ok(Value::Text(Cow::Borrowed(json.tree().head().kind()))),
@@ -57,6 +59,12 @@ impl<'a> Evaluator<'a, '_, '_> {
             }
             _ => Ok(Value::Null),
         }
+    }
+
+    fn build_array(&self, arguments: &'a [Expr]) -> Answer<'a> {
+        self.meter.build(arguments.len() * size_of::<Value<'_>>())?;
+        let elements: Result<Vec<_>, _> = arguments.iter().map(|argument| self.value(argument)).collect();
+        Ok(Value::Json(json::of_value(&Value::Array(Part::Built(elements?)), &self.meter)?))
     }
 
     fn build_object(&self, arguments: &'a [Expr]) -> Answer<'a> {

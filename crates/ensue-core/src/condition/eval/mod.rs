@@ -181,6 +181,16 @@ impl<'a, 'e, 's> Evaluator<'a, 'e, 's> {
         Ok(value)
     }
 
+    /// The same for a key that takes nothing of an array or an object but that it is one.
+    pub(crate) fn scalar_key(&self, expr: &'a Expr) -> Answer<'a> {
+        let value = self.value(expr)?;
+        match &value {
+            Value::Json(json) if !json.tree().head().is_scalar() => {}
+            scalar => self.meter.steps(scalar.bytes())?,
+        }
+        Ok(value)
+    }
+
     /// The value of a boolean expression; none is unknown.
     pub(crate) fn truth(&self, expr: &'a Expr) -> Result<Option<bool>, Failure> {
         if let Expr::Compare { op, left, right } = expr {

@@ -185,7 +185,7 @@ impl<'a> Tree<'a> {
 
     /// The elements of an array; of anything else, none.
     #[inline]
-    pub(super) fn items(self) -> Values<'a> {
+    pub(in crate::condition) fn items(self) -> Values<'a> {
         let is_array = matches!(self.head(), Node::Array { .. });
         Values { rest: self.slice(if is_array { &self.nodes[1..] } else { &[] }) }
     }

@@ -25,7 +25,8 @@ DECLARE
     c_columns_e CONSTANT pg_catalog.text[] := '{topic,object,payload,metadata,seq,id,occurred_at,recorded_at}';
     c_columns_s CONSTANT pg_catalog.text[] := '{params,id,group_id}';
     c_columns CONSTANT pg_catalog.text := 'e.topic, e.object, e.payload, e.metadata, e.seq, e.id, e.occurred_at, e.recorded_at, s.params, s.id, s.group_id';
-    c_functions CONSTANT pg_catalog.text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_object,jsonb_typeof,jsonb_array_length,to_jsonb,hashtext}';
+    c_functions CONSTANT pg_catalog.text[] := '{coalesce,lower,upper,length,starts_with,abs,jsonb_build_array,jsonb_build_object,jsonb_typeof,'
+        || 'jsonb_array_length,to_jsonb,hashtext}';
     c_types CONSTANT pg_catalog.text[] := '{text,integer,int,int4,bigint,int8,numeric,decimal,dec,float8,float,double,boolean,bool,jsonb,timestamptz,timestamp,uuid}';
     c_types_told CONSTANT pg_catalog.text := 'text, integer, bigint, numeric, float8, boolean, jsonb, timestamptz, uuid and arrays of them';
     c_keywords CONSTANT pg_catalog.text[] := '{and,or,not,is,"null",true,false,unknown,distinct,from,between,in,like,ilike,escape,any,some,all,case,when,then,else,end,array,cast,as}';
