@@ -186,6 +186,16 @@ fn not_taken(facts: &JobFacts<'_>) -> Reason {
     let handler = &facts.job.handler;
     let about = Some(handler.to_string());
     match facts.served_until {
+        Some(until) if until > facts.now && facts.running == 0 => {
+            let detail = format!(
+                "no worker claims it: no job of `{handler}` runs, although its workers were expected until {until}"
+            );
+            let fix = format!(
+                "check that they still run; if a server runs `{handler}`, its workers are busy with other handlers; or {}",
+                claim_jobs_of(handler)
+            );
+            Reason::new(ReasonKind::Handler, about, detail).fix(fix)
+        }
         Some(until) if until > facts.now => {
             let detail = format!("it waits for a worker of `{handler}`; {} of its jobs run now", facts.running);
             Reason::new(ReasonKind::Limit, about, detail).fix("more workers or concurrency, if it waits for long")

@@ -25,7 +25,7 @@ mod seen;
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};
 pub use lifecycle::{ClaimUse, Input, JobEnd, JobState, Settlement};
 pub use progress::Progress;
-pub use seen::seen;
+pub use seen::{seen, seen_counts};
 
 use crate::error::StoreError;
 use crate::event::{Appended, Entry, Seq};

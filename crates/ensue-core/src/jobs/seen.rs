@@ -3,8 +3,11 @@
 //! A rule on a handler is one row, however many jobs wait for it: engines leave those jobs as they are and do not hand them
 //! out. Who looks at such a job is told that it is parked, as it is, and finds it among the parked ones.
 
-use super::JobQuery;
 use super::lifecycle::JobState;
+use super::{JobCount, JobQuery};
+use crate::rules::RuleSet;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
 
 /// The state that is shown of a job.
 pub fn seen(state: JobState, is_held_by_rule: bool) -> JobState {
@@ -20,6 +23,18 @@ pub fn seen(state: JobState, is_held_by_rule: bool) -> JobState {
         | JobState::Dead
         | JobState::Cancelled => state,
     }
+}
+
+/// The counts by the state that is shown: jobs that a rule on their handler holds are parked. Jobs of a
+/// held object are parked in the store already.
+pub fn seen_counts(counts: Vec<JobCount>, rules: &RuleSet, now: Timestamp) -> Vec<JobCount> {
+    let mut sums: BTreeMap<(String, &str), JobCount> = BTreeMap::new();
+    for JobCount { handler, state, count } in counts {
+        let state = seen(state, rules.holding_handler(&handler, now).is_some());
+        let key = (handler.to_string(), state.as_str());
+        sums.entry(key).or_insert(JobCount { handler, state, count: 0 }).count += count;
+    }
+    sums.into_values().collect()
 }
 
 impl JobQuery {
@@ -42,6 +57,8 @@ impl JobQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::GroupName;
+    use crate::rules::{NewRule, RuleKind, Scope};
 
     #[test]
     fn a_job_that_could_run_but_for_a_rule_is_parked_and_no_other_is() {
@@ -50,6 +67,31 @@ mod tests {
             let held = if state == JobState::Available { JobState::Parked } else { state };
             assert_eq!(seen(state, true), held);
         }
+    }
+
+    #[test]
+    fn counts_show_jobs_of_a_paused_handler_as_parked() {
+        let count = |handler: &str, state, count| JobCount { handler: GroupName::stored(handler), state, count };
+        let pause = NewRule {
+            kind: RuleKind::Pause,
+            scope: Scope::Handler(GroupName::stored("mail")),
+            reason: None,
+            author: "me".into(),
+            expires_at: None,
+        };
+        let rules = RuleSet::new(1, [pause.over(None, uuid::Uuid::nil(), Timestamp::UNIX_EPOCH)]);
+        let stored = vec![
+            count("mail.send", JobState::Available, 3),
+            count("mail.send", JobState::Parked, 2),
+            count("mail.send", JobState::Running, 1),
+            count("other", JobState::Available, 4),
+        ];
+        let shown = [
+            count("mail.send", JobState::Parked, 5),
+            count("mail.send", JobState::Running, 1),
+            count("other", JobState::Available, 4),
+        ];
+        assert_eq!(seen_counts(stored, &rules, Timestamp::UNIX_EPOCH), shown);
     }
 
     #[test]

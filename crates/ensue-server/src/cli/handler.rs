@@ -38,7 +38,8 @@ Examples:
   ensue handler list --store sqlite:ensue.db                 # also while the server is stopped
 
 lag: how many events of the log it has not come to. held: how many objects wait for somebody, see
-`ensue object list --held`. orphaned: nobody runs it. With --json: the answer of GET /v1/handlers,
+`ensue object list --held`. orphaned: nobody runs it. rules: who paused or blocked it, and why.
+With --json: the answer of GET /v1/handlers,
 all of its pages in one.")]
 pub struct ListArgs {
     #[command(flatten)]
@@ -106,17 +107,34 @@ async fn list_all(args: ListArgs) -> anyhow::Result<Outcome> {
         ["key", "on", "where", "mode", "cursor", "lag", "held"]
             .map(|field| shown(&handler[field]))
             .into_iter()
-            .chain([status.to_string()])
+            .chain([status.to_string(), rules_in_words(handler)])
             .collect::<Vec<_>>()
             .try_into()
             .unwrap_or_default()
     });
-    let rows: Vec<[String; 8]> = rows.collect();
+    let rows: Vec<[String; 9]> = rows.collect();
     match rows.is_empty() {
         true => output::line("no handler: write one into the config file (`ensue config check --help` shows how)")?,
-        false => output::block(output::table(["key", "on", "where", "mode", "cursor", "lag", "held", "runs"], rows))?,
+        false => {
+            let header = ["key", "on", "where", "mode", "cursor", "lag", "held", "runs", "rules"];
+            output::block(output::table(header, rows))?;
+        }
     }
     Ok(Outcome::Done)
+}
+
+/// The rules that hold a handler, in words: `paused: the relay is down`. A rule on a parent is named.
+pub(super) fn rules_in_words(handler: &Value) -> String {
+    let own = format!("handler:{}", handler["key"].as_str().unwrap_or_default());
+    let words = list(handler, "rules").iter().map(|rule| {
+        let verb = if rule["kind"] == "pause" { "paused" } else { "blocked" };
+        let scope = rule["scope"].as_str().filter(|scope| *scope != own);
+        let on = scope.map(|scope| format!(" by the rule on {scope}")).unwrap_or_default();
+        let because = rule["reason"].as_str().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("{verb}{on}{because}")
+    });
+    let words: Vec<String> = words.collect();
+    shown(&if words.is_empty() { Value::Null } else { words.join("; ").into() })
 }
 
 /// Carries out `ensue event deliveries`.

@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::args::json_text;
 use super::failure::Failure;
+use super::handler::rules_in_words;
 use super::output::{self, OutputArgs, as_json, shown};
 use super::target::{Access, Target, TargetArgs};
 use crate::http::handlers::HandlerShape;
@@ -159,7 +160,9 @@ fn tell(handler: &Value, how: OutputArgs) -> anyhow::Result<Outcome> {
         "here",
         "orphaned",
     ];
-    output::block(output::fields(&fields.map(|field| (field, shown(&handler[field])))))?;
+    let mut rows: Vec<(&str, String)> = fields.iter().map(|field| (*field, shown(&handler[*field]))).collect();
+    rows.push(("rules", rules_in_words(handler)));
+    output::block(output::fields(&rows))?;
     Ok(Outcome::Done)
 }
 

@@ -5,7 +5,7 @@ use super::args::time;
 use super::output::{self, OutputArgs, as_json};
 use super::target::{Access, Target, TargetArgs};
 use crate::config::units::Span;
-use crate::http::rules::{RuleShape, RulesShape};
+use crate::http::rules::{LiftedShape, RuleSetShape, RulesShape};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use ensue::rules::{NewRule, RuleKind, Scope, scope_or_handler};
@@ -50,7 +50,7 @@ Examples:
   ensue unblock object:order:1
 
 Comes back when nothing more will start, in any process; what runs goes on to its end. A pause and a
-block are the same but for who sets them, coexist, and are lifted separately. With --json: the rule.")]
+block are the same but for who sets them, coexist, and are lifted separately. A key that nothing has yet is noted on stderr. With --json: the rule.")]
 pub struct SetArgs {
     /// handler:KEY (and all below it), object:KEY or schedule:NAME; a key alone is a handler's
     #[arg(value_name = "SCOPE", value_parser = scope)]
@@ -78,7 +78,8 @@ Examples:
   ensue unblock object:order:1                               # lifts `ensue block object:order:1`
 
 Everything that waited for the rule goes on. A rule on a parent (mail for mail.send) is lifted where
-it was set. Exit code 3: the rule does not exist; `ensue rule list` shows those there are.")]
+it was set; `ensue rule list` shows those there are. If the rule does not exist, nothing changes: a
+repeat succeeds. With --json: the answer of DELETE /v1/rules/{kind}/{scope}.")]
 pub struct LiftArgs {
     /// handler:KEY, object:KEY or schedule:NAME; a key alone is a handler's
     #[arg(value_name = "SCOPE", value_parser = scope)]
@@ -130,10 +131,13 @@ pub async fn set(args: SetArgs, kind: RuleKind) -> anyhow::Result<Outcome> {
             let expires_at = expiry(bus, args.lasts, args.until).await?;
             let (scope, reason) = (args.scope.clone(), args.reason);
             let rule = NewRule { kind, scope, reason, author: AUTHOR.into(), expires_at };
-            as_json(&RuleShape::from(&bus.set_rule(rule).await?.0))
+            as_json(&RuleSetShape::of(bus, &bus.set_rule(rule).await?.0).await)
         }
     };
     let rule = args.target.ask(Access::Write, set).await?;
+    if let Some(warning) = rule["warning"].as_str() {
+        output::note(format_args!("note: {warning}"));
+    }
     output::answer(&rule, args.output, || {
         let until = rule["expires_at"].as_str().map(|at| format!(" until {at}")).unwrap_or_default();
         let verb = match kind {
@@ -162,14 +166,17 @@ pub async fn lift(args: LiftArgs, kind: RuleKind) -> anyhow::Result<Outcome> {
             let path = ["v1", "rules", kind.as_str(), &args.scope.to_string()];
             remote.ask_json(Method::DELETE, &path, &Value::Null).await
         }
-        Target::Store(bus) => as_json(&RuleShape::from(&bus.lift_rule(kind, &args.scope, AUTHOR).await?)),
+        Target::Store(bus) => as_json(&LiftedShape::from(bus.lift_rule(kind, &args.scope, AUTHOR).await?.as_ref())),
     };
-    let rule = args.target.ask(Access::Write, lift).await?;
-    output::answer(&rule, args.output, || {
-        let verb = match kind {
-            RuleKind::Pause => "resumed",
-            RuleKind::Block => "unblocked",
+    let answer = args.target.ask(Access::Write, lift).await?;
+    output::answer(&answer, args.output, || {
+        let (verb, held) = match kind {
+            RuleKind::Pause => ("resumed", "paused"),
+            RuleKind::Block => ("unblocked", "blocked"),
         };
+        if answer["lifted"] == false {
+            return format!("nothing to lift: {} is not {held} (`ensue rule list` shows what is)", args.scope);
+        }
         format!("{verb}: {} goes on, unless another rule holds it", args.scope)
     })
 }

@@ -4,6 +4,7 @@ use super::App;
 use super::problem::Problem;
 use super::query::Query;
 use super::responses::{BadRequest, StoreProblems};
+use super::rules::RuleShape;
 use super::shapes;
 use crate::config::units::Span;
 use axum::extract::{RawQuery, State};
@@ -92,6 +93,8 @@ pub(crate) struct HandlerShape<'a> {
     lag: u64,
     /// How many lanes wait for somebody; counted up to 1,000.
     held: u64,
+    /// The pauses and blocks on it and on its parents: while there are any, nothing of it starts.
+    rules: Vec<RuleShape<'a>>,
     /// Nobody runs it: no process has it right now, and this server does not know it.
     orphaned: bool,
 }
@@ -172,6 +175,7 @@ impl<'a> From<&'a HandlerReport> for HandlerShape<'a> {
             cursor: report.group.as_ref().map(|group| group.cursor()),
             lag: report.lag,
             held: report.held,
+            rules: report.rules.iter().map(RuleShape::from).collect(),
             orphaned: here.is_none() && !report.is_served,
         }
     }

@@ -7,7 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use ensue::jobs::{JobCount, JobQuery};
+use ensue::jobs::{JobCount, JobQuery, seen_counts};
 use ensue::labels::{LABELS_MAX, OTHER};
 use ensue::positions::{GroupState, LaneQuery};
 use ensue::rules::{RuleKind, RuleSet};
@@ -212,7 +212,7 @@ pub(super) async fn log(store: &SharedStore, time_max: Duration) -> String {
 pub(super) async fn jobs(store: &SharedStore, time_max: Duration) -> String {
     let ask = async { tokio::try_join!(store.job_counts(), store.rules(), store.now()) };
     let Ok(Ok((counts, rules, now))) = tokio::time::timeout(time_max, ask).await else { return String::new() };
-    counted_jobs(counts) + &counted_rules(&rules, now)
+    counted_jobs(seen_counts(counts, &rules, now)) + &counted_rules(&rules, now)
 }
 
 /// What waits for somebody, by handler: asked and answered as that is. There may be very many: so many of each kind are counted.
@@ -247,7 +247,7 @@ fn counted_jobs(counts: Vec<JobCount>) -> String {
     let series = |((handler, state), count): ((String, &str), u64)| {
         (format!("{{handler=\"{handler}\",state=\"{state}\"}}"), count as f64)
     };
-    let help = "Unfinished jobs, by handler and stored state";
+    let help = "Unfinished jobs, by handler and state; those that a rule holds are parked";
     write_metric(&mut text, "ensue_jobs", "gauge", help, jobs.into_iter().map(series));
     text
 }

@@ -4,15 +4,15 @@ use super::App;
 use super::fields_body::FieldsBody;
 use super::problem::Problem;
 use super::query::NoQuery;
-use super::responses::{BadRequest, BodyProblems, DiskFull, NotFound, StoreProblems};
+use super::responses::{BadRequest, BodyProblems, DiskFull, StoreProblems};
 use super::shapes;
 use super::tokens::{Author, LOCAL};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{Extensions, StatusCode};
 use axum::response::Response;
-use ensue::Timestamp;
-use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Scope};
+use ensue::rules::{NewRule, Rule, RuleKind, RuleSet, Scope, warning_of};
+use ensue::{Ensue, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -38,6 +38,43 @@ pub(crate) struct RuleShape<'a> {
     /// When it lifts itself; null if it stays.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     expires_at: Option<Timestamp>,
+}
+
+/// A rule that was set.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SetRuleAnswer)]
+pub(crate) struct RuleSetShape<'a> {
+    #[serde(flatten)]
+    rule: RuleShape<'a>,
+    /// Says that nothing has this key yet, so that it may be mistyped; null if something has.
+    #[schema(required = true)]
+    warning: Option<String>,
+}
+
+impl<'a> RuleSetShape<'a> {
+    /// The rule, with a warning if its scope names nothing. The rule is set: if the store does not tell
+    /// what there is, there is no warning.
+    pub async fn of(bus: &Ensue, rule: &'a Rule) -> Self {
+        let names_nothing = bus.names_nothing(&rule.scope).await.unwrap_or(false);
+        Self { rule: rule.into(), warning: names_nothing.then(|| warning_of(&rule.scope)) }
+    }
+}
+
+/// The outcome of lifting a rule.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LiftedRule)]
+pub(crate) struct LiftedShape<'a> {
+    /// Was there such a rule?
+    lifted: bool,
+    /// The rule as it was; null if there was none.
+    #[schema(required = true)]
+    rule: Option<RuleShape<'a>>,
+}
+
+impl<'a> From<Option<&'a Rule>> for LiftedShape<'a> {
+    fn from(rule: Option<&'a Rule>) -> Self {
+        Self { lifted: rule.is_some(), rule: rule.map(RuleShape::from) }
+    }
 }
 
 impl<'a> From<&'a Rule> for RuleShape<'a> {
@@ -123,7 +160,8 @@ pub(super) async fn list(State(app): State<Arc<App>>, _: NoQuery) -> Result<Resp
 ///
 /// A handler and all whose keys are below its own (`handler:KEY`), an object whoever handles it (`object:KEY`), or a
 /// schedule (`schedule:NAME`). The answer comes when nothing more will start, in any process; what runs goes on to its end.
-/// Both kinds coexist, and lift separately. Set again, a rule has a new reason, author and expiry.
+/// Both kinds coexist, and lift separately. Set again, a rule has a new reason, author and expiry. A rule
+/// on a key that nothing has yet is set, too; its `warning` says so.
 #[utoipa::path(
     put,
     path = "/v1/rules/{kind}/{*scope}",
@@ -135,8 +173,8 @@ pub(super) async fn list(State(app): State<Arc<App>>, _: NoQuery) -> Result<Resp
     ),
     request_body(content = SetRuleShape, description = "May be left out"),
     responses(
-        (status = 201, description = "It is new, and nothing more will start", body = RuleShape),
-        (status = 200, description = "It was there, and is as told now", body = RuleShape),
+        (status = 201, description = "It is new, and nothing more will start", body = RuleSetShape),
+        (status = 200, description = "It was there, and is as told now", body = RuleSetShape),
         BodyProblems,
     )
 )]
@@ -163,12 +201,13 @@ pub(super) async fn set(
     let rule = NewRule { kind, scope, reason: fields.text("reason")?, author, expires_at };
     let (rule, is_new) = app.bus.set_rule(rule).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(shapes::json(status, &RuleShape::from(&rule)))
+    Ok(shapes::json(status, &RuleSetShape::of(&app.bus, &rule).await))
 }
 
 /// Lifts a rule
 ///
-/// Everything that waited for it goes on, however much that is.
+/// Everything that waited for it runs, however much that is. If there is no such rule, nothing changes and
+/// `lifted` is false: a repeat succeeds.
 #[utoipa::path(
     delete,
     path = "/v1/rules/{kind}/{*scope}",
@@ -179,9 +218,8 @@ pub(super) async fn set(
         ("scope" = String, Path, description = "`handler:KEY`, `object:KEY` or `schedule:NAME`; slashes may stand as they are"),
     ),
     responses(
-        (status = 200, description = "The rule as it was", body = RuleShape),
+        (status = 200, description = "The rule as it was, if there was one", body = LiftedShape),
         BadRequest,
-        NotFound,
         DiskFull,
         StoreProblems,
     )
@@ -194,5 +232,5 @@ pub(super) async fn lift(
 ) -> Result<Response, Problem> {
     let (kind, scope) = named(path)?;
     let rule = app.bus.lift_rule(kind, &scope, &author(request.extensions())).await?;
-    Ok(shapes::json(StatusCode::OK, &RuleShape::from(&rule)))
+    Ok(shapes::json(StatusCode::OK, &LiftedShape::from(rule.as_ref())))
 }

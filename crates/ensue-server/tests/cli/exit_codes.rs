@@ -47,7 +47,6 @@ fn exit_codes_distinguish_not_found_and_refused() {
             &["schedule", "delete", "none"],
             &["task", "show", "none"],
             &["object", "retry", "none"],
-            &["resume", "handler:none"],
             &["explain", "schedule:none"],
             &["explain", "event:99"],
         ];

@@ -14,6 +14,7 @@ use ensue_core::positions::{
     GroupKind, GroupState, LaneKey, LaneQuery, LaneRow, SlotState, Start, SubscriptionState, slot_of,
 };
 use ensue_core::retention::Bounds;
+use ensue_core::rules::{Rule, RuleSet};
 use ensue_core::{Event, GroupName, Json, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct HandlerReport {
     pub held: u64,
     /// Does a process have it right now?
     pub is_served: bool,
+    /// The rules on the handler and its parents that hold it now.
+    pub rules: Vec<Rule>,
 }
 
 impl Ensue {
@@ -156,7 +159,7 @@ impl Ensue {
         keys.extend(only_here);
         keys.sort_by(|(one, _), (other, _)| one.cmp(other));
         keys.truncate(limit);
-        let holding = self.holding_jobs(None, None).await?;
+        let holding_jobs = self.holding_jobs(None, None).await?;
         let mut reports = Vec::with_capacity(keys.len());
         for (key, group) in keys {
             let bound = here.iter().find(|info| info.key == key).cloned();
@@ -167,9 +170,11 @@ impl Ensue {
                 (None, None) => {}
             }
         }
+        let rules = store.rules().await?;
         for report in &mut reports {
-            let held = holding.iter().filter(|job| job.handler == report.key);
+            let held = holding_jobs.iter().filter(|job| job.handler == report.key);
             report.held += held.take(STUCK_COUNTED_MAX).count() as u64;
+            report.rules = holding(&rules, &report.key, now);
         }
         Ok(reports)
     }
@@ -187,6 +192,7 @@ impl Ensue {
         };
         if let Some(report) = &mut report {
             report.held += self.holding_jobs(Some(key), None).await?.len().min(STUCK_COUNTED_MAX) as u64;
+            report.rules = holding(&store.rules().await?, key, now);
         }
         Ok(report)
     }
@@ -210,7 +216,13 @@ fn not_started(info: HandlerInfo) -> HandlerReport {
         lag: 0,
         held: 0,
         is_served: false,
+        rules: Vec::new(),
     }
+}
+
+/// The rules that hold a handler.
+fn holding(rules: &RuleSet, handler: &GroupName, now: Timestamp) -> Vec<Rule> {
+    rules.all_holding(handler, None, now).into_iter().cloned().collect()
 }
 
 fn handlers_of(groups: Vec<GroupState>) -> impl Iterator<Item = GroupState> {
@@ -251,6 +263,7 @@ async fn report(
         lag: group.lag(bounds),
         held: store.lanes(stuck, STUCK_COUNTED_MAX).await?.len() as u64,
         is_served: group.slots.iter().any(|slot| is_served(slot, now)),
+        rules: Vec::new(),
         group: Some(group),
     })
 }

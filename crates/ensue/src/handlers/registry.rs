@@ -144,6 +144,15 @@ impl Registry {
         self.lock().bound.iter().find(|spec| spec.key == *key).cloned()
     }
 
+    /// Is a handler of this key, or below it, bound or registered here?
+    pub fn has_under(&self, prefix: &GroupName) -> bool {
+        let (inner, prefix) = (self.lock(), prefix.as_str());
+        let is_below = |handler: &str| key::is_under(prefix, handler);
+        inner.bound.iter().any(|spec| is_below(spec.key.as_str()))
+            || inner.by_name.keys().any(|name| is_below(name))
+            || inner.collections.iter().any(|one| is_below(one.collection.handler().as_str()))
+    }
+
     /// Tells of what changes while the bus runs.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()

@@ -4,10 +4,12 @@
 //! says which version of the rules it goes by, or its lease passes. So nothing starts any more when the answer comes.
 
 mod gate;
+mod target;
 
 pub use ensue_core::rules::{NewRule, REASON_BYTES_MAX, Rule, RuleKind, RuleSet, Rules, Scope};
 
 pub(crate) use gate::Gate;
+pub use target::warning_of;
 
 use crate::Ensue;
 use crate::error::Error;
@@ -40,16 +42,15 @@ impl Ensue {
         Ok(set)
     }
 
-    /// Lifts a rule; everything that waited for it goes on. Refused if there is no such rule.
-    pub async fn lift_rule(&self, kind: RuleKind, scope: &Scope, by: &str) -> Result<Rule, Error> {
+    /// Lifts a rule, so that everything that waited for it runs. `None` if there is no such rule: a repeat
+    /// succeeds.
+    pub async fn lift_rule(&self, kind: RuleKind, scope: &Scope, by: &str) -> Result<Option<Rule>, Error> {
         ensue_core::text::check_text("author", by, ensue_core::rules::AUTHOR_BYTES_MAX)?;
         let lifted = self.store().lift_rule(kind, scope, by).await?;
-        let Some(rule) = lifted else {
-            let reason = format!("`{scope}` has no {}: look at the list of rules (`ensue rule list`)", kind.as_str());
-            return Err(Error::NotFound(reason));
-        };
-        self.rules_changed().await?;
-        Ok(rule)
+        if lifted.is_some() {
+            self.rules_changed().await?;
+        }
+        Ok(lifted)
     }
 
     /// All rules.
