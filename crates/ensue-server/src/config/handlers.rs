@@ -40,6 +40,8 @@ pub struct Fields {
     pub webhook: Option<Spanned<String>>,
     /// The form of the body that is posted.
     pub format: Option<Spanned<WebhookFormat>>,
+    /// What is done with the receiver's answer.
+    pub answer: Option<Spanned<WebhookAnswer>>,
     /// Workers elsewhere claim its deliveries.
     pub pull: Option<Spanned<bool>>,
     /// Only events for which this holds.
@@ -76,6 +78,17 @@ pub enum WebhookFormat {
     Json,
     /// A CloudEvent in structured mode.
     CloudEvents,
+}
+
+/// What is done with the answer of a webhook's receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WebhookAnswer {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// Its `events` are published and its `jobs` are sent with the end of the attempt.
+    Send,
 }
 
 /// `retry`: attempts with delays that grow, or a list of delays.

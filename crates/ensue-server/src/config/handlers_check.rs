@@ -1,6 +1,6 @@
 //! Can what the config file says about handlers be?
 
-use super::handlers::{Entry, Fields, HandlersSection, Logs, RetryFields, WebhookFormat};
+use super::handlers::{Entry, Fields, HandlersSection, Logs, RetryFields, WebhookAnswer, WebhookFormat};
 use crate::executors::{Guard, check_url};
 use anyhow::anyhow;
 use ensue::{GroupName, HandlerLimits, Invalid, Json, Mode, OnExhausted, Retry, Start, Topic, Where};
@@ -40,9 +40,20 @@ pub enum Runs {
     /// A program and its arguments.
     Command(Vec<String>),
     /// A URL that the event is posted to.
-    Webhook(Url, WebhookFormat),
+    Webhook(WebhookTarget),
     /// Nothing here: workers elsewhere claim its deliveries.
     Pull,
+}
+
+/// A URL that events are posted to, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookTarget {
+    /// The URL.
+    pub url: Url,
+    /// The form of the body.
+    pub format: WebhookFormat,
+    /// What is done with the answer.
+    pub answer: WebhookAnswer,
 }
 
 /// How a handler is run.
@@ -118,7 +129,7 @@ impl Runs {
         match self {
             Self::CompiledIn(name) => format!("code `{name}`"),
             Self::Command(command) => format!("command {}", command.first().map_or("", String::as_str)),
-            Self::Webhook(url, _) => format!("webhook to {}", url.host_str().unwrap_or_default()),
+            Self::Webhook(target) => format!("webhook to {}", target.url.host_str().unwrap_or_default()),
             Self::Pull => "workers elsewhere".to_owned(),
         }
     }
@@ -219,6 +230,9 @@ impl Place<'_> {
         if let Some(format) = fields.format.as_ref().filter(|_| fields.webhook.is_none()) {
             return Err(self.refuse(format, Some("format"), "is for a `webhook`: add one, or leave it out"));
         }
+        if let Some(answer) = fields.answer.as_ref().filter(|_| fields.webhook.is_none()) {
+            return Err(self.refuse(answer, Some("answer"), "is for a `webhook`: add one, or leave it out"));
+        }
         if let Some(pull) = fields.pull.as_ref().filter(|pull| pull.value) {
             return self.pull(pull, fields);
         }
@@ -228,7 +242,8 @@ impl Place<'_> {
             }
             (None, Some(webhook)) => {
                 let format = fields.format.as_ref().map(|format| format.value).unwrap_or_default();
-                webhook_of(&webhook.value, format, guard)
+                let answer = fields.answer.as_ref().map(|answer| answer.value).unwrap_or_default();
+                webhook_of(&webhook.value, format, answer, guard)
                     .map_err(|reason| self.refuse(webhook, Some("webhook"), reason))
             }
             (None, None) => {
@@ -284,11 +299,11 @@ pub fn command_of(command: &[String]) -> Result<Runs, String> {
 }
 
 /// A URL to post to, or why that cannot be.
-pub fn webhook_of(url: &str, format: WebhookFormat, guard: &Guard) -> Result<Runs, String> {
+pub fn webhook_of(url: &str, format: WebhookFormat, answer: WebhookAnswer, guard: &Guard) -> Result<Runs, String> {
     let url =
         Url::parse(url).map_err(|error| format!("is no URL ({error}): write one such as https://example.com/hook"))?;
     check_url(&url, guard)?;
-    Ok(Runs::Webhook(url, format))
+    Ok(Runs::Webhook(WebhookTarget { url, format, answer }))
 }
 
 /// A condition and its params; a refusal names the one that cannot be.
@@ -349,6 +364,7 @@ mod tests {
                 "my.yaml:3:39: `handlers.a.b[0].webhook` stands beside",
             ),
             ("{ name: a, command: [x], format: json }", "my.yaml:3:38: `handlers.a.b[0].format` is for a `webhook`"),
+            ("{ name: a, command: [x], answer: send }", "my.yaml:3:38: `handlers.a.b[0].answer` is for a `webhook`"),
             ("{ name: a, webhook: nowhere }", "my.yaml:3:25: `handlers.a.b[0].webhook` is no URL"),
             ("{ name: a, webhook: 'http://10.0.0.1/' }", "my.yaml:3:25: `handlers.a.b[0].webhook` is not allowed"),
             ("{ name: a, pull: true, command: [x] }", "my.yaml:3:22: `handlers.a.b[0].pull` stands beside a `command`"),

@@ -2,7 +2,7 @@
 
 use super::command_line::CommandLine;
 use super::file::place;
-use super::handlers::{RetryFields, Wait, WebhookFormat};
+use super::handlers::{RetryFields, Wait, WebhookAnswer, WebhookFormat};
 use super::handlers_check::{self, Runs};
 use crate::executors::Guard;
 use anyhow::anyhow;
@@ -49,6 +49,8 @@ pub struct CollectionFields {
     pub command: Option<Spanned<CommandLine>>,
     /// A URL that every task is posted to.
     pub webhook: Option<Spanned<String>>,
+    /// What is done with the receiver's answer.
+    pub answer: Option<Spanned<WebhookAnswer>>,
 }
 
 /// A collection of the config file, checked.
@@ -159,11 +161,17 @@ impl At<'_> {
             let reason = "is zero, so that nothing could ever succeed: leave it out for no limit";
             return Err(self.refuse(timeout, ".timeout", reason));
         }
+        if let Some(answer) = fields.answer.as_ref().filter(|_| fields.webhook.is_none()) {
+            return Err(self.refuse(answer, ".answer", "is for a `webhook`: add one, or leave it out"));
+        }
         let runs = match (&fields.command, &fields.webhook) {
             (Some(command), None) => handlers_check::command_of(&command.value.0)
                 .map_err(|reason| self.refuse(command, ".command", reason))?,
-            (None, Some(webhook)) => handlers_check::webhook_of(&webhook.value, WebhookFormat::Json, guard)
-                .map_err(|reason| self.refuse(webhook, ".webhook", reason))?,
+            (None, Some(webhook)) => {
+                let answer = fields.answer.as_ref().map(|answer| answer.value).unwrap_or_default();
+                handlers_check::webhook_of(&webhook.value, WebhookFormat::Json, answer, guard)
+                    .map_err(|reason| self.refuse(webhook, ".webhook", reason))?
+            }
             (None, None) => {
                 let reason = "says nothing to run: add a `command: [program, …]` or a `webhook: https://…`";
                 return Err(self.refuse(entry, "", reason));

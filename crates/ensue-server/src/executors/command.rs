@@ -107,7 +107,12 @@ impl Program {
         if talks {
             let _rest_or_late = tokio::time::timeout(LAST_WORDS_MAX, talk).await;
         }
-        judge(status?, asked, &output)
+        let outcome = judge(status?, asked, &output)?;
+        if matches!(outcome, Outcome::Done) {
+            let handed_over = output.take_sends().and_then(|sends| sends.hand_over(cx));
+            handed_over.map_err(HandlerError::failed)?;
+        }
+        Ok(outcome)
     }
 
     fn start(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {

@@ -89,8 +89,8 @@ impl Executors {
                 };
                 builder.handle(run).map_err(wrong)
             }
-            Runs::Webhook(url, format) => {
-                let webhook = Webhook::new(url.clone(), *format, &self.guard, &self.authorities);
+            Runs::Webhook(target) => {
+                let webhook = Webhook::new(target, &self.guard, &self.authorities);
                 let webhook = Arc::new(webhook.map_err(|reason| handler.refusal("webhook", &reason))?);
                 let tally = self.tally.clone();
                 let run = move |event: Event, cx: Context| {
@@ -120,8 +120,8 @@ impl Executors {
                     async move { counted(&tally, &cx, program.run(event, &cx)).await }
                 })
             }
-            Runs::Webhook(url, format) => {
-                let webhook = Webhook::new(url.clone(), *format, &self.guard, &self.authorities);
+            Runs::Webhook(target) => {
+                let webhook = Webhook::new(target, &self.guard, &self.authorities);
                 let webhook = Arc::new(webhook.map_err(|reason| config.refusal("webhook", &reason))?);
                 CollectionHandler::new(source, name, options, move |event: Event, cx: Context| {
                     let (webhook, tally) = (webhook.clone(), tally.clone());

@@ -7,8 +7,10 @@
 use super::authorities::{self, Authorities};
 use super::guard::Guard;
 use super::input;
-use crate::config::handlers::WebhookFormat;
+use crate::config::handlers::{WebhookAnswer, WebhookFormat};
+use crate::config::handlers_check::WebhookTarget;
 use crate::http::cloudevents_out::{self, CloudEvent};
+use crate::http::sends::{SENT_BYTES_MAX, Sends};
 use ensue::{Context, Event, HandlerError, Outcome, Timestamp};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
@@ -31,8 +33,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A URL that events are sent to.
 #[derive(Debug)]
 pub(super) struct Webhook {
-    url: Url,
-    format: WebhookFormat,
+    target: WebhookTarget,
     client: Client,
 }
 
@@ -50,8 +51,8 @@ pub fn check_url(url: &Url, guard: &Guard) -> Result<(), String> {
 }
 
 impl Webhook {
-    pub fn new(url: Url, format: WebhookFormat, guard: &Guard, trusted: &Authorities) -> Result<Self, String> {
-        check_url(&url, guard)?;
+    pub fn new(target: &WebhookTarget, guard: &Guard, trusted: &Authorities) -> Result<Self, String> {
+        check_url(&target.url, guard)?;
         let client = Client::builder()
             .dns_resolver(Arc::new(guard.clone()))
             .redirect(redirect::Policy::none())
@@ -62,25 +63,25 @@ impl Webhook {
             .user_agent(concat!("ensue/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| format!("cannot be set up: {}", root_cause(&error)))?;
-        Ok(Self { url, format, client })
+        Ok(Self { target: target.clone(), client })
     }
 
     /// Sends one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        let (media_type, body) = match self.format {
+        let (media_type, body) = match self.target.format {
             WebhookFormat::Json => ("application/json", input(&event, cx)?),
             WebhookFormat::CloudEvents => (cloudevents_out::ONE, serde_json::to_vec(&CloudEvent::from(&event))?),
         };
         let headers = headers(&event, cx, media_type);
-        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let request = self.client.post(self.target.url.clone()).headers(headers).body(body);
         let attempt = async {
             let response = request.send().await.map_err(|error| {
-                let host = self.url.host_str().unwrap_or_default();
+                let host = self.target.url.host_str().unwrap_or_default();
                 let error = error.without_url();
                 let why = authorities::refusal(&error).unwrap_or_else(|| root_cause(&error));
                 HandlerError::failed(format!("{host} could not be reached: {why}"))
             })?;
-            judge(response).await
+            judge(response, self.target.answer, cx).await
         };
         let timeout = cx.timeout().unwrap_or(TIMEOUT);
         tokio::select! {
@@ -117,10 +118,13 @@ fn headers(event: &Event, cx: &Context, media_type: &'static str) -> HeaderMap {
     headers
 }
 
-async fn judge(mut response: Response) -> Result<Outcome, HandlerError> {
+async fn judge(mut response: Response, answer: WebhookAnswer, cx: &Context) -> Result<Outcome, HandlerError> {
     let status = response.status();
     if status.is_success() {
-        return Ok(Outcome::Done);
+        return match answer {
+            WebhookAnswer::Ignore => Ok(Outcome::Done),
+            WebhookAnswer::Send => send(response, cx).await.map(|()| Outcome::Done),
+        };
     }
     if status.is_redirection() {
         let to = response.headers().get(LOCATION).map_or(String::new(), |to| {
@@ -150,6 +154,21 @@ async fn judge(mut response: Response) -> Result<Outcome, HandlerError> {
         (_, Some(wait)) => Err(HandlerError::failed(error).retry_after(wait)),
         (_, None) => Err(HandlerError::failed(error)),
     }
+}
+
+/// Sends what a receiver's answer names, with the end of this attempt.
+async fn send(mut response: Response, cx: &Context) -> Result<(), HandlerError> {
+    let wrong = |reason: String| HandlerError::failed(format!("its answer cannot be sent, and nothing was: {reason}"));
+    let mut answer = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| wrong(root_cause(&error.without_url())))? {
+        if answer.len() + chunk.len() > SENT_BYTES_MAX {
+            return Err(wrong(format!("it is longer than {SENT_BYTES_MAX} bytes")));
+        }
+        answer.extend_from_slice(&chunk);
+    }
+    let text = String::from_utf8(answer).map_err(|_| wrong("it is not UTF-8".into()))?;
+    let mut sends = Sends::default();
+    sends.answer(&text).and_then(|()| sends.hand_over(cx)).map_err(wrong)
 }
 
 /// How long a receiver asks us to wait: seconds, or until a date.

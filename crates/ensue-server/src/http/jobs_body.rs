@@ -3,7 +3,7 @@
 use super::body;
 use super::fields_body::{BodyFields, OneOrMany};
 use super::problem::Problem;
-use ensue::jobs::{ATTEMPTS_LIMIT, Emit, JobLine, JobState};
+use ensue::jobs::{ATTEMPTS_LIMIT, Emit, JOBS_MAX, JobLine, JobState};
 use ensue::positions::delivery::LINE_BYTES_MAX;
 use ensue::{GroupName, Level, NewEvent, ObjectKey, OnExhausted, Timestamp};
 use std::borrow::Cow;
@@ -38,7 +38,7 @@ pub(super) fn jobs(body: OneOrMany<'_>) -> Result<(Vec<Emit>, bool), Problem> {
     }
 }
 
-fn job(fields: &BodyFields<'_>) -> Result<Emit, Problem> {
+pub(super) fn job(fields: &BodyFields<'_>) -> Result<Emit, Problem> {
     let Some(handler) = fields.text("handler")? else {
         return Err(Problem::invalid("handler", "is missing; say which handler is to run it, as in `mail.send`"));
     };
@@ -107,6 +107,15 @@ pub(super) fn events(fields: &BodyFields<'_>) -> Result<Vec<NewEvent>, Problem> 
         },
         Some(_) => Err(Problem::invalid("events", "must be a list of events, such as [{\"topic\":\"mail.sent\"}]")),
     }
+}
+
+/// The jobs that are sent with a settle.
+pub(super) fn sent(fields: &BodyFields<'_>) -> Result<Vec<Emit>, Problem> {
+    let all = fields.objects("jobs", JOB_FIELDS, JOBS_MAX)?.unwrap_or_default();
+    let placed = |(index, fields): (usize, &BodyFields<'_>)| {
+        job(fields).map_err(|problem| problem.rename(|field| format!("jobs[{index}].{field}").into()))
+    };
+    all.iter().enumerate().map(placed).collect()
 }
 
 /// What a worker says.

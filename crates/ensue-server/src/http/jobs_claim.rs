@@ -203,8 +203,9 @@ pub(super) async fn renew(
 
 /// Says that a job is done
 ///
-/// Its `events` are published in the same commit. A job that was cancelled meanwhile is done all the same. A repeat
-/// under the same claim answers 200 with the job, also after it is over, and publishes nothing again.
+/// Its `events` are published and its `jobs` sent in the same commit. A job that was cancelled meanwhile is done
+/// all the same. A repeat under the same claim answers 200 with the job, also after it is over, and publishes and
+/// sends nothing again.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/complete",
@@ -225,10 +226,14 @@ pub(super) async fn complete(
     _: NoQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Under { id, body } = under(&app, path, request, &["claim", "result", "events"]).await?;
+    let Under { id, body } = under(&app, path, request, &["claim", "result", "events", "jobs"]).await?;
     let fields = body.fields()?;
     let claim = claim_of(id, &fields)?;
-    let outcome = JobOutcome::Done { result: fields.json("result")?, events: jobs_body::events(&fields)? };
+    let outcome = JobOutcome::Done {
+        result: fields.json("result")?,
+        events: jobs_body::events(&fields)?,
+        jobs: jobs_body::sent(&fields)?,
+    };
     settle(&app, id, claim, outcome).await
 }
 

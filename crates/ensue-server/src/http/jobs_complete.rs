@@ -12,8 +12,7 @@ use super::shapes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ensue::jobs::{ClaimRef, JobId, JobState};
-use ensue::{Json, NewEvent};
+use ensue::jobs::{Completion, JobId, JobState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -64,8 +63,8 @@ impl CompletedShape {
 /// Completes many jobs
 ///
 /// In one commit, with one outcome for each job: a refused job does not affect the others. A completion
-/// may be repeated under its claim, also after the answer was lost: it answers 200 again, and publishes nothing again. A
-/// body that cannot be read, or names a job twice, is refused whole.
+/// may be repeated under its claim, also after the answer was lost: it answers 200 again, and publishes and sends
+/// nothing again. All together send at most 10,000 jobs. A body that cannot be read, or names a job twice, is refused whole.
 #[utoipa::path(
     post,
     path = "/v1/jobs/complete",
@@ -84,7 +83,7 @@ pub(super) async fn complete_many(
 ) -> Result<Response, Problem> {
     let body = FieldsBody::take(request, &app.options, &["jobs"]).await?;
     let completions = completions(&body.fields()?)?;
-    let ids: Vec<JobId> = completions.iter().map(|(claim, ..)| claim.job()).collect();
+    let ids: Vec<JobId> = completions.iter().map(|completion| completion.claim.job()).collect();
     let states = app.bus.complete_claims(completions).await?;
     let mut jobs = Vec::with_capacity(ids.len());
     for (id, state) in ids.into_iter().zip(states) {
@@ -97,17 +96,16 @@ pub(super) async fn complete_many(
     Ok(shapes::json(StatusCode::OK, &CompletedJobsShape { jobs }))
 }
 
-type Completion = (ClaimRef, Option<Json>, Vec<NewEvent>);
-
 fn completions(fields: &BodyFields<'_>) -> Result<Vec<Completion>, Problem> {
-    let elements = fields.objects("jobs", &["id", "claim", "result", "events"], COUNT_MAX)?;
+    let elements = fields.objects("jobs", &["id", "claim", "result", "events", "jobs"], COUNT_MAX)?;
     let Some(elements) = elements.filter(|elements| !elements.is_empty()) else {
         return Err(Problem::invalid("jobs", "is missing or empty; send the claimed jobs that are done"));
     };
     let mut completions: Vec<Completion> = Vec::with_capacity(elements.len());
     for (index, element) in elements.iter().enumerate() {
         let completion = completion(element).map_err(|problem| problem.within(&format!("jobs[{index}]")))?;
-        if completions.iter().any(|(claim, ..)| claim.job() == completion.0.job()) {
+        let is_same = |other: &Completion| other.claim.job() == completion.claim.job();
+        if completions.iter().any(is_same) {
             return Err(Problem::invalid(format!("jobs[{index}].id"), "names a job a second time; send it once"));
         }
         completions.push(completion);
@@ -119,5 +117,10 @@ fn completion(fields: &BodyFields<'_>) -> Result<Completion, Problem> {
     let Some(id) = fields.text("id")?.as_deref().and_then(JobId::parse) else {
         return Err(Problem::invalid("id", "is not the id of a job; send the one that came with the claimed job"));
     };
-    Ok((claim_of(id, fields)?, fields.json("result")?, jobs_body::events(fields)?))
+    Ok(Completion {
+        claim: claim_of(id, fields)?,
+        result: fields.json("result")?,
+        events: jobs_body::events(fields)?,
+        jobs: jobs_body::sent(fields)?,
+    })
 }

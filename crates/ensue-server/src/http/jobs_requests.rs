@@ -111,6 +111,9 @@ pub(super) struct CompleteShape {
     result: Option<serde_json::Value>,
     /// Published in the same commit, or nothing is done at all.
     events: Option<Vec<NewEventShape>>,
+    /// Sent in the same commit, or nothing is done at all.
+    #[schema(max_items = 1000)]
+    jobs: Option<Vec<NewJobShape>>,
 }
 
 /// Claimed jobs that are done. Other fields are refused.
@@ -132,6 +135,9 @@ pub(super) struct CompleteOneShape {
     result: Option<serde_json::Value>,
     /// Published in the same commit, or nothing of this job is written.
     events: Option<Vec<NewEventShape>>,
+    /// Sent in the same commit, or nothing of this job is written.
+    #[schema(max_items = 1000)]
+    jobs: Option<Vec<NewJobShape>>,
 }
 
 /// What went wrong. Other fields are refused.

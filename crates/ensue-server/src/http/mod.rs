@@ -69,6 +69,7 @@ mod responses;
 pub(crate) mod rules;
 pub(crate) mod schedules;
 pub(crate) mod schedules_shapes;
+pub(crate) mod sends;
 pub(crate) mod shapes;
 mod stop;
 mod stream;

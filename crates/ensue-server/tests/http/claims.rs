@@ -37,6 +37,7 @@ on_both_engines! {
     settlement_after_rescue_is_refused;
     leases_cannot_be_forged;
     many_jobs_complete_with_one_outcome_each;
+    job_sends_jobs_with_its_completion;
 }
 
 /// Rows that no current program writes, such as times without end, stop neither a server nor its loops.

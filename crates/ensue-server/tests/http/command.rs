@@ -279,3 +279,47 @@ async fn a_program_whose_attempt_is_dropped_is_ended_at_once() {
     drop(flow.running.take());
     until(async || (!is_known(&pid)).then_some(())).await;
 }
+
+/// `::event` and `::job` on stdout are committed with the end of the attempt; of a failed attempt nothing is sent.
+#[tokio::test]
+async fn program_publishes_and_emits_with_its_end() {
+    let script = r#"
+echo '::event {"topic":"sent","object":"o","payload":{"attempt":'$ENSUE_ATTEMPT'}}'
+echo '::job {"handler":"mail.send","object":"u","payload":[1]}'
+echo '::eventually no event'
+echo '::event {"topic":"complained"}' >&2
+[ "$ENSUE_ATTEMPT" = 2 ]
+"#;
+    let flow = Flow::start(script, "retry: { delays: [0s] }, logs: always, audit: true").await;
+    let seq = flow.publish("o").await;
+    assert_eq!(flow.becomes(seq, &[Standing::Done]).await.attempts, 2);
+    let read = ensue::store::Read { after: seq, limit: 10, filter: ensue::Filter::default() };
+    let events = flow.bus.store().read(read).await.unwrap().events;
+    let shown: Vec<_> = events.iter().map(|event| (event.topic.as_str(), event.payload.as_str())).collect();
+    assert_eq!(shown, [("sent", r#"{"attempt":2}"#)]);
+    let jobs = flow.bus.jobs(ensue::jobs::JobQuery::default(), 10).await.unwrap().jobs;
+    let shown: Vec<_> = jobs.iter().map(|job| (job.handler.as_str(), job.payload.as_str())).collect();
+    assert_eq!(shown, [("mail.send", "[1]")]);
+    let lines: Vec<String> = flow.lines(seq).await.into_iter().map(|line| line.message).collect();
+    assert!(lines.contains(&"::eventually no event".to_owned()), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.starts_with("::job")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn line_that_cannot_be_sent_fails_the_attempt_and_sends_nothing() {
+    for (line, reason) in [
+        (r#"::event {"tpoic":"x"}"#, "`tpoic` is not a field of an event"),
+        (r#"::event {"topic":"ensue.mine"}"#, "event 2 cannot be published: `topic`"),
+        ("::event nonsense", "its line `::event` cannot be sent, and nothing was: `body` is not JSON"),
+        (r#"::job {"handler":"a..b"}"#, "its line `::job` cannot be sent, and nothing was: `handler`"),
+    ] {
+        let script = format!("echo '::event {{\"topic\":\"sent\"}}'\necho '{line}'\n");
+        let flow = Flow::start(&script, "retry: { attempts_max: 1 }").await;
+        let seq = flow.publish("o").await;
+        let error = flow.becomes(seq, &[Standing::Held]).await.error.unwrap();
+        assert!(error.contains(reason), "{line}: {error}");
+        let read = ensue::store::Read { after: seq, limit: 10, filter: ensue::Filter::default() };
+        let events = flow.bus.store().read(read).await.unwrap().events;
+        assert!(events.iter().all(|event| event.topic.as_str() != "sent"), "{line}");
+    }
+}

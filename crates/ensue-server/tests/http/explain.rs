@@ -108,3 +108,20 @@ async fn what_cannot_be_explained_is_refused() {
         server.get(&format!("/v1/explain?{query}")).await.problem(status);
     }
 }
+
+/// A worker that has claimed before and does not come back: more of them would not help.
+#[tokio::test]
+async fn job_that_no_worker_claims_is_explained_as_such() {
+    let server = Server::start().await;
+    server.send_job(json!({"handler": "h"})).await;
+    let claimed = server.claim_one("h").await;
+    let waits = server.send_job(json!({"handler": "h"})).await;
+    let why = explained(&server, &format!("job={waits}")).await;
+    assert_eq!((kinds(&why), &why["because"][0]["ref"]), (vec!["limit"], &json!("h")), "one runs: {why}");
+    server.under_ok(&claimed, "complete", json!({})).await;
+    let why = explained(&server, &format!("job={waits}")).await;
+    assert_eq!(kinds(&why), ["handler"]);
+    let reason = &why["because"][0];
+    assert!(reason["detail"].as_str().unwrap().starts_with("no worker claims it"), "{why}");
+    assert!(reason["fix"].as_str().unwrap().contains("POST /v1/jobs/claim"), "{why}");
+}

@@ -271,3 +271,44 @@ async fn a_task_may_be_a_webhook() {
     assert!(task["error"].as_str().unwrap().contains("its request was given up"), "{task}");
     tasks.stop().await;
 }
+
+/// With `answer: send` what a receiver answers is committed with the end of its attempt; else it is not read.
+#[tokio::test]
+async fn answer_of_a_receiver_is_sent_only_if_the_handler_says_so() {
+    let answer = r#"{"events":[{"topic":"sent","object":"o"}],"jobs":[{"handler":"mail.send","payload":1}]}"#;
+    for (more, sent) in [("answer: send", 1), ("answer: ignore", 0), ("", 0)] {
+        let receiver = receiver([Reply { status: 200, header: None, body: answer }]);
+        let address = receiver.clone().listen().await;
+        let flow = Flow::start(&format!("http://{address}/"), more, &["127.0.0.1"], false).await;
+        let seq = flow.publish().await;
+        flow.becomes(seq, Standing::Done).await;
+        assert_eq!(flow.bus.store().bounds().await.unwrap().last, seq + sent, "{more}");
+        let jobs = flow.bus.jobs(ensue::jobs::JobQuery::default(), 10).await.unwrap().jobs;
+        assert_eq!(jobs.len() as u64, sent, "{more}");
+    }
+}
+
+#[tokio::test]
+async fn answer_that_cannot_be_sent_fails_the_attempt() {
+    let long: &'static str = Box::leak("x".repeat(3 << 20).into_boxed_str());
+    for (body, reason) in [
+        (r#"{"events":[{"topic":"a"}],"ok":true}"#, "`ok` is not a field"),
+        ("thanks", "`body` is not JSON"),
+        (r#"{"jobs":[{"payload":1}]}"#, "`jobs[0].handler` is missing"),
+        (long, "longer than"),
+    ] {
+        let receiver = receiver([Reply { status: 200, header: None, body }]);
+        let address = receiver.clone().listen().await;
+        let more = "answer: send, retry: { attempts_max: 1 }";
+        let flow = Flow::start(&format!("http://{address}/"), more, &["127.0.0.1"], false).await;
+        let seq = flow.publish().await;
+        let error = flow.becomes(seq, Standing::Held).await.error.unwrap();
+        assert!(error.starts_with("its answer cannot be sent") && error.contains(reason), "{error}");
+    }
+    // An empty answer has nothing to send.
+    let receiver = receiver([reply(204)]);
+    let address = receiver.clone().listen().await;
+    let flow = Flow::start(&format!("http://{address}/"), "answer: send", &["127.0.0.1"], false).await;
+    let seq = flow.publish().await;
+    flow.becomes(seq, Standing::Done).await;
+}

@@ -259,6 +259,34 @@ async fn what_a_worker_says_leads_where_it_leads_over_http() {
     assert_eq!(log.number(r#"SELECT count(*) FROM LOG.outbox WHERE events @> '[{"topic":"mail.sent"}]'"#).await, 1);
 }
 
+/// Jobs are sent in the transaction of the completion: once, whatever is repeated, and none if one is wrong.
+#[tokio::test]
+async fn completion_sends_jobs_once_and_all_or_none() {
+    let (log, _store, session) = started().await;
+    session.run("SELECT LOG.enqueue('a')").await.unwrap();
+    let (id, claim) = claimed(&session, "a").await.expect("a job");
+    let complete = |jobs: &str| format!("SELECT LOG.complete_job('{id}', '{claim}', NULL, NULL, '{jobs}')");
+    for (jobs, named) in [
+        (r#"[{"handler":"next"},{"handler":"a..b"}]"#, "handler"),
+        (r#"[{"handler":"next"},{"handlr":"b"}]"#, "jobs[1].handlr is not a field"),
+        (r#"[{"handler":"next","priority":"high"}]"#, "jobs[0].priority must be a number"),
+        (r#"[{"handler":"next","attempts_max":1e30}]"#, "jobs[0].attempts_max"),
+        (r#"[{"handler":"next","not_before":"soon"}]"#, "not_before"),
+        (r#"[7]"#, "jobs[0] must be a JSON object"),
+        (r#"{"handler":"next"}"#, "jobs must be a JSON array"),
+    ] {
+        let (code, message) = session.refusal(&complete(jobs)).await;
+        assert!(code == "22023" && message.contains(named), "{jobs}: {code} {message}");
+    }
+    let jobs = r#"[{"handler":"next","payload":{"n":null},"object":null,"priority":7,"metadata":{"a":1}},{"handler":"next","ordered":false}]"#;
+    for _ in 0..2 {
+        assert_eq!(session.text(&complete(jobs)).await, "succeeded");
+    }
+    assert_eq!(log.number("SELECT count(*) FROM LOG.jobs WHERE handler = 'next'").await, 2, "sent once");
+    let first = "SELECT payload || metadata FROM LOG.jobs WHERE handler = 'next' ORDER BY number LIMIT 1";
+    assert_eq!(session.text(first).await, r#"{"n": null}{"a": 1}"#);
+}
+
 /// A worker that writes to the same database: its effects and the end of its job are one.
 #[tokio::test]
 async fn a_worker_may_settle_in_its_own_transaction() {

@@ -4,12 +4,13 @@
 //! fence, with a code under the store's key that nobody else can compute. Claims over SQL have the same text
 //! (`claim_text` in `ensue-stores/src/postgres/sql/fn_sql_checks.sql`). Workers in this process hold their jobs without one.
 
+use super::emit::Emit;
 use super::job_metrics::{AttemptOutcome, JobMetrics};
 use super::unheard::Unheard;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::handling::{Ended, after_attempt};
-use ensue_core::jobs::job::JOB_LINES_MAX;
+use ensue_core::jobs::job::{JOB_LINES_MAX, JOBS_MAX};
 use ensue_core::jobs::patience::lease_within;
 use ensue_core::jobs::{
     Claim, ClaimUse, Held, Job, JobChange, JobEnd, JobId, JobLine, JobRenewed, JobSettled, JobState, Progress,
@@ -32,6 +33,8 @@ pub const LEASE_MIN: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How many jobs one claim takes at most; a worker that wants more is given them in several.
 const ROUND_MAX: usize = 100;
+/// How many jobs one call that completes many jobs may send.
+const COMPLETED_JOBS_SENT_MAX: usize = 10 * JOBS_MAX;
 /// How long it is known that a handler is served after somebody asked for its jobs.
 const SERVED_FOR: Duration = Duration::from_secs(60);
 
@@ -97,6 +100,19 @@ pub struct ClaimedJob {
     pub claim: ClaimRef,
 }
 
+/// The completion of one of many claimed jobs.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// The claim of the job.
+    pub claim: ClaimRef,
+    /// What was made of it.
+    pub result: Option<Json>,
+    /// Events to publish in the same commit.
+    pub events: Vec<NewEvent>,
+    /// Jobs to send in the same commit.
+    pub jobs: Vec<Emit>,
+}
+
 /// How a worker elsewhere says that an attempt has ended.
 #[derive(Debug, Clone)]
 pub enum JobOutcome {
@@ -106,6 +122,8 @@ pub enum JobOutcome {
         result: Option<Json>,
         /// Events to publish in the same commit.
         events: Vec<NewEvent>,
+        /// Jobs to send in the same commit.
+        jobs: Vec<Emit>,
     },
     /// It failed.
     Failed {
@@ -277,16 +295,19 @@ impl Ensue {
 
     /// Completes many claimed jobs in one commit; returns the state of each job, in the same order. A
     /// refused job does not affect the others. A job is named at most once.
-    pub async fn complete_claims(
-        &self,
-        completions: Vec<(ClaimRef, Option<Json>, Vec<NewEvent>)>,
-    ) -> Result<Vec<Result<JobState, Error>>, Error> {
+    pub async fn complete_claims(&self, completions: Vec<Completion>) -> Result<Vec<Result<JobState, Error>>, Error> {
+        let sent: usize = completions.iter().map(|completion| completion.jobs.len()).sum();
+        if sent > COMPLETED_JOBS_SENT_MAX {
+            let reason =
+                format!("send {sent} jobs; at most {COMPLETED_JOBS_SENT_MAX} in one call: complete fewer at once");
+            return Err(Invalid::new("jobs", reason).into());
+        }
         let key = self.store().store_key().await?;
         let mut changes = Vec::with_capacity(completions.len());
         let mut outcomes = Vec::with_capacity(completions.len());
-        for (claim, result, events) in completions {
+        for Completion { claim, result, events, jobs } in completions {
             let held = claim.held(&key).ok_or_else(|| lost(claim.job()));
-            let change = held.and_then(|held| Ok(done(held, result, events)?));
+            let change = held.and_then(|held| Ok(self.done(held, result, events, jobs)?));
             outcomes.push(change.map(|change| changes.push(change)));
         }
         let held: Vec<Held> = changes.iter().map(|change| change.held).collect();
@@ -319,7 +340,7 @@ impl Ensue {
         outcome: JobOutcome,
     ) -> Result<(JobChange, Option<Timestamp>), Error> {
         let ended = match outcome {
-            JobOutcome::Done { result, events } => return Ok((done(held, result, events)?, None)),
+            JobOutcome::Done { result, events, jobs } => return Ok((self.done(held, result, events, jobs)?, None)),
             JobOutcome::Failed { error, retry, after } => Ended::Failed { error, after, permanent: !retry },
             JobOutcome::Snoozed(wait) => Ended::Snoozed(wait),
         };
@@ -327,6 +348,26 @@ impl Ensue {
         let (retry, now) = (retry.limited_to(job.attempts_max), self.store().now().await?);
         let end = JobEnd::of(after_attempt(ended, job.attempts, &retry, job.on_exhausted, now, rand::random()));
         Ok((JobChange::new(held, end), Some(now)))
+    }
+
+    /// A job that is done, with its result, its events and the jobs that it sends.
+    fn done(
+        &self,
+        held: Held,
+        result: Option<Json>,
+        events: Vec<NewEvent>,
+        jobs: Vec<Emit>,
+    ) -> Result<JobChange, Invalid> {
+        // A batch of no events is refused where it is published; to settle without any is usual.
+        let events = if events.is_empty() { Vec::new() } else { NewEvent::check_all(events)? };
+        if jobs.len() > JOBS_MAX {
+            return Err(Invalid::new(
+                "jobs",
+                format!("are {}; at most {JOBS_MAX} may be sent with one end", jobs.len()),
+            ));
+        }
+        let jobs = jobs.into_iter().map(|job| self.checked_job(job)).collect::<Result<_, _>>()?;
+        Ok(JobChange { result, events, jobs, ..JobChange::new(held, JobEnd::Succeeded) })
     }
 
     /// Writes how far a worker elsewhere is with a job that it has.
@@ -360,13 +401,6 @@ impl Ensue {
         let last = self.job_lines(id, after as u64, wanted + 1).await?.last().map_or(after as u64, |line| line.line);
         Ok(full.saturating_sub(last as usize))
     }
-}
-
-/// A job that is done, with its result and its events.
-fn done(held: Held, result: Option<Json>, events: Vec<NewEvent>) -> Result<JobChange, Invalid> {
-    // A batch of no events is refused where it is published; to settle without any is usual.
-    let events = if events.is_empty() { Vec::new() } else { NewEvent::check_all(events)? };
-    Ok(JobChange { result, events, ..JobChange::new(held, JobEnd::Succeeded) })
 }
 
 fn content_bytes(job: &Job) -> usize {

@@ -34,8 +34,9 @@ pub use ensue_core::jobs::{
     lifecycle, notices, seen_counts,
 };
 
-pub use elsewhere::{ClaimRef, ClaimedJob, JobOutcome};
+pub use elsewhere::{ClaimRef, ClaimedJob, Completion, JobOutcome};
 pub use emit::Emit;
+pub use ensue_core::jobs::job::JOBS_MAX;
 pub use pool::WORKERS;
 pub use seen::{SeenJob, SeenPage};
 pub use served::JobOptions;

@@ -34,7 +34,7 @@ async fn claim_and_be_frozen() {
         lines.next().unwrap().unwrap();
         let claim = claimed.claim;
         let line = JobLine { line: 0, attempt: 0, at: Timestamp::now(), level: Level::Info, message: "late".into() };
-        let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("late")] };
+        let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("late")], jobs: Vec::new() };
         let failed = JobOutcome::Failed { error: "late".into(), retry: true, after: None };
         let refused = [
             bus.renew_claim(&claim, LEASE).await.is_err(),
@@ -84,7 +84,7 @@ async fn a_worker_that_was_frozen_past_its_lease_changes_nothing() {
         assert_eq!(next("refused "), "true");
         assert_eq!(bus.job(id).await.unwrap(), before);
         assert!(bus.job_lines(id, 0, 10).await.unwrap().is_empty());
-        let done = JobOutcome::Done { result: None, events: Vec::new() };
+        let done = JobOutcome::Done { result: None, events: Vec::new(), jobs: Vec::new() };
         assert_eq!(bus.settle_claim(&taken[0].claim, done).await.unwrap().state, JobState::Succeeded);
     }
     assert_eq!(bus.store().bounds().await.unwrap().last, 0, "nothing late was published");

@@ -128,7 +128,7 @@ async fn a_claim_passes_to_another_and_deliveries_are_claimed() {
     assert_eq!(first.iter().map(|one| one.job.payload.as_str()).collect::<Vec<_>>(), ["1"]);
     let second = bus.claim_jobs(keys(), 5, LONG, LONG, "w2").await.unwrap();
     assert_eq!((second[0].job.id, second[0].job.attempts), (first[0].job.id, 2));
-    let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")] };
+    let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")], jobs: Vec::new() };
     assert!(other.settle_claim(&first[0].claim, done()).await.is_err());
     assert_eq!(bus.settle_claim(&second[0].claim, done()).await.unwrap().state, JobState::Succeeded);
     let next = other.claim_jobs(keys(), 5, LONG, LONG, "w1").await.unwrap();

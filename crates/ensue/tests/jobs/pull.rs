@@ -41,7 +41,7 @@ async fn the_deliveries_of_a_pull_handler_are_claimed_in_order_for_each_object()
     assert!(bus.settle_claim(&claimed[0].claim, snoozed).await.unwrap_err().to_string().contains("lease lost"));
     let again = bus.claim_jobs(key("order.remote"), 10, LEASE, LONG, "w2").await.unwrap();
     assert_eq!((again[0].job.payload.as_str(), again[0].job.attempts), ("1", 2));
-    let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("order.shipped")] };
+    let done = JobOutcome::Done { result: None, events: vec![NewEvent::new("order.shipped")], jobs: Vec::new() };
     assert_eq!(bus.settle_claim(&again[0].claim, done).await.unwrap().state, JobState::Succeeded);
     let next = bus.claim_jobs(key("order.remote"), 10, LEASE, LONG, "w2").await.unwrap();
     assert_eq!(next[0].job.payload.as_str(), "2");
@@ -57,7 +57,7 @@ async fn a_claim_that_is_not_renewed_goes_to_another_and_is_lost() {
     let first = bus.claim_jobs(key("h"), 1, Duration::from_millis(100), Duration::ZERO, "w1").await.unwrap().remove(0);
     let second = bus.claim_jobs(key("h"), 1, LEASE, LONG, "w2").await.unwrap().remove(0);
     assert_eq!((second.job.id, second.job.attempts), (id, 2));
-    let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")] };
+    let done = || JobOutcome::Done { result: None, events: vec![NewEvent::new("t")], jobs: Vec::new() };
     assert!(bus.settle_claim(&first.claim, done()).await.is_err());
     assert!(bus.renew_claim(&first.claim, LEASE).await.is_err());
     assert!(bus.say_under_claim(&first.claim, Vec::new()).await.is_err());

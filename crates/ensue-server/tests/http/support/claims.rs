@@ -158,6 +158,29 @@ pub async fn leases_cannot_be_forged(server: &Server) {
     server.group_ok("POST", "g/commit", json!({"cursor": 2, "lease": lease, "release": true}), 200).await;
 }
 
+/// Jobs are sent in the commit of the completion: once, or not at all.
+pub async fn job_sends_jobs_with_its_completion(server: &Server) {
+    let id = server.send_job(json!({"handler": "first", "object": "o"})).await;
+    let claimed = server.claim_one("first").await;
+    let jobs = json!([{"handler": "next", "object": "o", "payload": {"n": 1}, "priority": 7}, {"handler": "next", "object": "o"}]);
+    let refused = json!({"events": [{"topic": "a"}], "jobs": [{"handler": "next"}, {"handler": "a..b"}]});
+    let detail = server.under(&claimed, "complete", refused).await.problem(422);
+    assert!(detail.starts_with("`jobs[1].handler` "), "{detail}");
+    let many = json!({"jobs": vec![json!({"handler": "next"}); 1_001]});
+    assert!(server.under(&claimed, "complete", many).await.problem(422).starts_with("`jobs` has 1001"));
+    assert_eq!((server.bounds().await.last, server.claim("next", 9).await.len()), (0, 0), "nothing was done");
+    let body = json!({"result": 1, "events": [{"topic": "a"}], "jobs": jobs});
+    let done = server.under_ok(&claimed, "complete", body.clone()).await;
+    assert_eq!(done["state"], "succeeded");
+    assert_eq!(server.under_ok(&claimed, "complete", body).await, done);
+    assert_eq!(server.job(&id).await["state"], "succeeded");
+    let page = server.api_ok("GET", "jobs?handler=next", Value::Null, 200).await;
+    let sent = page["jobs"].as_array().unwrap();
+    assert_eq!((sent.len(), &sent[0]["payload"], &sent[0]["priority"]), (2, &json!({"n": 1}), &json!(7)));
+    assert_eq!((&sent[0]["state"], &sent[1]["state"]), (&json!("available"), &json!("parked")), "one at a time");
+    assert_eq!(server.bounds().await.last, 1);
+}
+
 pub async fn many_jobs_complete_with_one_outcome_each(server: &Server) {
     for n in 0..4 {
         server.send_job(json!({"handler": "h", "payload": n})).await;
@@ -171,7 +194,7 @@ pub async fn many_jobs_complete_with_one_outcome_each(server: &Server) {
     };
     let gone = "0190a1b2-0000-7000-8000-0000000003e7";
     let body = json!({"jobs": [
-        element(&jobs[0], json!({"result": 7, "events": [{"topic": "done"}]})),
+        element(&jobs[0], json!({"result": 7, "events": [{"topic": "done"}], "jobs": [{"handler": "next"}]})),
         element(&jobs[2], json!({"events": [{"topic": "ensue.reserved"}]})),
         element(&json!({"id": gone, "claim": with_id(&jobs[3], gone)}), json!({})),
         element(&jobs[3], json!({})),
@@ -192,6 +215,7 @@ pub async fn many_jobs_complete_with_one_outcome_each(server: &Server) {
     assert_eq!((&answer["jobs"][0]["status"], &answer["jobs"][1]["status"]), (&json!(200), &json!(200)));
     assert_eq!(answer["jobs"][0], outcomes[0]);
     assert_eq!(server.bounds().await.last, 1, "published once");
+    assert_eq!(server.claim("next", 9).await.len(), 1, "sent once");
     let forged = with_other_digit(jobs[2]["claim"].as_str().unwrap(), jobs[2]["claim"].as_str().unwrap().len() - 1);
     let stale = json!({"jobs": [{"id": jobs[2]["id"], "claim": forged}]});
     let answer = server.api_ok("POST", "jobs/complete", stale, 200).await;
@@ -203,7 +227,7 @@ pub async fn many_jobs_complete_with_one_outcome_each(server: &Server) {
         (json!({"jobs": [{"claim": jobs[2]["claim"]}]}), "`jobs[0].id`"),
         (json!({"jobs": [{"id": jobs[2]["id"]}]}), "`jobs[0].claim`"),
         (json!({"jobs": [{"id": jobs[2]["id"], "claim": jobs[1]["claim"]}]}), "`jobs[0].claim`"),
-        (json!({"jobs": [element(&jobs[2], json!({"jobs": []}))]}), "`jobs[0].jobs`"),
+        (json!({"jobs": [element(&jobs[2], json!({"jobs": [{}]}))]}), "`jobs[0].jobs[0].handler`"),
         (json!({"jobs": [element(&jobs[2], json!({})), element(&jobs[2], json!({}))]}), "`jobs[1].id`"),
         (json!({"jobs": vec![element(&jobs[2], json!({})); 1_001]}), "`jobs`"),
     ] {

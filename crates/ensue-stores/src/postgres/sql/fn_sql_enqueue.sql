@@ -85,6 +85,51 @@ BEGIN
 END
 $body$;
 
+-- Sends the jobs of an array, in its order. Each may wait for the transaction that sends the same unique_key, so they are
+-- sent one by one.
+CREATE OR REPLACE FUNCTION {schema}.jobs_send_many(p_jobs jsonb) RETURNS void LANGUAGE plpgsql VOLATILE
+AS $body$
+DECLARE
+    v_job pg_catalog.jsonb;
+    v_fault pg_catalog.text;
+    v_index int := 0;
+BEGIN
+    IF jsonb_typeof(p_jobs) IS DISTINCT FROM 'array' THEN
+        PERFORM {schema}.refuse('jobs must be a JSON array of objects, such as [{"handler":"mail.send","payload":{}}]');
+    END IF;
+    IF jsonb_array_length(p_jobs) > {jobs_max} THEN
+        PERFORM {schema}.refuse(format('jobs are %s; at most {jobs_max} may be sent with one end', jsonb_array_length(p_jobs)));
+    END IF;
+    FOR v_job IN SELECT e.value FROM jsonb_array_elements(p_jobs) WITH ORDINALITY e(value, n) ORDER BY e.n LOOP
+        IF jsonb_typeof(v_job) <> 'object' THEN
+            PERFORM {schema}.refuse(format('jobs[%s] must be a JSON object with at least a handler', v_index));
+        END IF;
+        SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') INTO v_job
+        FROM jsonb_each(v_job) f WHERE f.key = 'payload' OR jsonb_typeof(f.value) <> 'null';
+        SELECT format('jobs[%s].%s %s', v_index, left(f.key, 80), CASE
+                WHEN w.kind IS NULL THEN 'is not a field of a job' ELSE 'must be a ' || w.kind END)
+        INTO v_fault
+        FROM jsonb_each(v_job) f LEFT JOIN (VALUES
+            ('handler', 'string'), ('object', 'string'), ('unique_key', 'string'), ('on_exhausted', 'string'),
+            ('not_before', 'string'), ('priority', 'number'), ('attempts_max', 'number'), ('ordered', 'boolean'),
+            ('metadata', 'object'), ('payload', 'value')) w(key, kind) ON w.key = f.key
+        WHERE w.kind IS NULL OR (w.kind <> 'value' AND jsonb_typeof(f.value) <> w.kind)
+        ORDER BY f.key LIMIT 1;
+        PERFORM {schema}.refuse(coalesce(v_fault, CASE
+            WHEN (v_job ->> 'attempts_max')::numeric NOT BETWEEN 1 AND {attempts_limit}
+                OR (v_job ->> 'attempts_max')::numeric <> trunc((v_job ->> 'attempts_max')::numeric)
+                THEN format('jobs[%s].attempts_max is %s; choose 1 to {attempts_limit}', v_index, left(v_job ->> 'attempts_max', 40))
+            END));
+        PERFORM {schema}.check_readable(jsonb_build_array(v_job));
+        PERFORM {schema}.jobs_send(
+            v_job ->> 'handler', coalesce(v_job -> 'payload', 'null'), v_job ->> 'object', coalesce((v_job ->> 'priority')::numeric, 0),
+            (v_job ->> 'not_before')::timestamptz, v_job ->> 'unique_key', (v_job ->> 'attempts_max')::int,
+            coalesce(v_job -> 'metadata', '{}'), coalesce((v_job ->> 'ordered')::boolean, true), v_job ->> 'on_exhausted');
+        v_index := v_index + 1;
+    END LOOP;
+END
+$body$;
+
 CREATE OR REPLACE FUNCTION {schema}.enqueue(
     handler text, payload jsonb DEFAULT 'null', object text DEFAULT NULL, priority numeric DEFAULT 0,
     not_before timestamptz DEFAULT NULL, unique_key text DEFAULT NULL, attempts_max int DEFAULT NULL, metadata jsonb DEFAULT '{}',

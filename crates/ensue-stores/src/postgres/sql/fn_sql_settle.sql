@@ -23,8 +23,11 @@ BEGIN
 END
 $body$;
 
--- It is done. `events` are published in the same transaction, as by publish_many.
-CREATE OR REPLACE FUNCTION {schema}.complete_job(id text, claim text, result jsonb DEFAULT NULL, events jsonb DEFAULT NULL) RETURNS text
+-- It is done. `events` are published in the same transaction, as by publish_many, and `jobs` are sent, as by enqueue:
+-- an array of objects with the fields of POST /v1/jobs.
+CREATE OR REPLACE FUNCTION {schema}.complete_job(
+    id text, claim text, result jsonb DEFAULT NULL, events jsonb DEFAULT NULL, jobs jsonb DEFAULT NULL
+) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
@@ -38,6 +41,9 @@ BEGIN
     FROM {schema}.job_end_one(id, claim, 'complete', 'succeeded', 'succeeded', false, NULL, NULL, result);
     IF NOT v_ended.o_repeated AND events IS NOT NULL AND events NOT IN ('null', '[]') THEN
         PERFORM {schema}.publish_many(events);
+    END IF;
+    IF NOT v_ended.o_repeated AND jobs IS NOT NULL AND jobs NOT IN ('null', '[]') THEN
+        PERFORM {schema}.jobs_send_many(jobs);
     END IF;
     RETURN v_ended.o_state;
 END

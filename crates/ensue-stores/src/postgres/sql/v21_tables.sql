@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
-            AND p.proname = ANY ('{}')
+            AND p.proname = ANY ('{complete_job}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', v_old);
     END LOOP;
