@@ -4,16 +4,17 @@ use super::groups::{Engine, LEASE, change, held, name, process, wish};
 use super::session::Session;
 use super::{Log, whole_log};
 use ensue_conformance::suite::checked;
-use ensue_core::jobs::{Claim, Held, JobChange, JobEnd, NewJob};
+use ensue_core::jobs::{Claim, Held, JobChange, JobEnd, JobSettled, NewJob};
 use ensue_core::positions::{LaneChange, LaneKey, Settled};
 use ensue_core::store::{Read, SharedStore};
-use ensue_core::{Filter, Jobs, Json, NewEvent, ObjectKey, Positions, Seq, Store};
+use ensue_core::{Appended, Filter, Jobs, Json, NewEvent, ObjectKey, Positions, Seq, Store, StoreError};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_postgres::error::SqlState;
 
 /// Far longer than any kind of work takes, also on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(180);
@@ -143,6 +144,18 @@ impl Load {
     }
 }
 
+/// Appends one event. While an upgrade holds the lock of the log for longer than an append waits,
+/// the append is refused as unavailable, and nothing is stored.
+async fn append_when_free(engine: &Engine, event: impl Fn() -> NewEvent) -> Appended {
+    loop {
+        match engine.append(checked(vec![event()])).await {
+            Ok(appended) => return appended[0],
+            Err(StoreError::Unavailable(why)) => eprintln!("an append is repeated: {why}"),
+            Err(error) => panic!("an append during an upgrade: {error:?}"),
+        }
+    }
+}
+
 /// Appends under keys, some of them twice, and delays some.
 async fn append(work: Work, n: usize) -> Vec<String> {
     let _alarm = Alarm(work.clone());
@@ -154,13 +167,14 @@ async fn append(work: Work, n: usize) -> Vec<String> {
         let engine = work.engine(i);
         let payload = format!(r#"["append",{n},{i}]"#);
         let event = || NewEvent::new("t").object(format!("o{n}")).payload_json(&payload).key(format!("{n}-{i}"));
-        let first = engine.append(checked(vec![event()])).await.expect("an append during an upgrade")[0];
+        let first = append_when_free(&engine, event).await;
         if i % 5 == 0 {
-            let again = work.engine(i + 1).append(checked(vec![event()])).await.expect("an append that is repeated")[0];
+            let again = append_when_free(&work.engine(i + 1), event).await;
             assert_eq!((again.id, again.seq, again.repeated), (first.id, first.seq, true));
             let soon = engine.now().await.expect("the time") + SignedDuration::from_millis(20);
-            let late = NewEvent::new("delayed").payload_json(format!(r#"["delayed",{n},{i}]"#)).not_before(soon);
-            engine.append(checked(vec![late])).await.expect("a delayed event during an upgrade");
+            let payload = format!(r#"["delayed",{n},{i}]"#);
+            let late = || NewEvent::new("delayed").payload_json(&payload).not_before(soon);
+            append_when_free(&engine, late).await;
         }
         published.push(payload);
         work.did(0);
@@ -179,7 +193,11 @@ async fn publish_in_sql(work: Work, session: Session) -> Vec<String> {
         let end = if i % 5 == 0 { "ROLLBACK" } else { "COMMIT" };
         let payload = format!(r#"["sql",{i}]"#);
         let sql = format!("BEGIN; SELECT LOG.publish('sql', '{payload}', object => 's'); {end}");
-        session.run(&sql).await.expect("somebody's transaction during an upgrade");
+        // The server may choose this transaction, and not the upgrade, to end a deadlock.
+        while let Err(error) = session.run(&sql).await {
+            assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "a transaction: {error:?}");
+            session.run("ROLLBACK").await.expect("a rollback");
+        }
         if end == "COMMIT" {
             published.push(payload);
         }
@@ -205,7 +223,8 @@ async fn run_jobs(work: Work) -> Vec<String> {
             let payload = format!(r#"["job",{}]"#, job.payload.as_str());
             let mut end = JobChange::new(Held { id: job.id, fence: job.fence }, JobEnd::Succeeded);
             end.events = checked(vec![NewEvent::new("done").object("jobs").payload_json(&payload)]);
-            engine.settle_jobs(vec![end]).await.expect("an end during an upgrade");
+            let settled = engine.settle_jobs(vec![end]).await.expect("an end during an upgrade");
+            assert!(matches!(settled[..], [JobSettled::Done { .. }]), "{settled:?}");
             ran.push(payload);
         }
         work.did(2);
