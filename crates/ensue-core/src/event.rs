@@ -320,6 +320,11 @@ impl Event {
 pub trait Payload: Sized + Send + 'static {
     /// Reads it, or says what is wrong.
     fn read(json: &Json) -> Result<Self, String>;
+
+    /// The topic of the events that have such a payload; none if events of any topic can be read as it.
+    fn topic() -> Option<String> {
+        None
+    }
 }
 
 impl Payload for Json {
@@ -338,6 +343,10 @@ impl<F: Fact + Send + 'static> Payload for F {
     fn read(json: &Json) -> Result<Self, String> {
         serde_json::from_str(json.as_str())
             .map_err(|error| format!("the payload cannot be read as {}.{}: {error}", F::TYPE, F::ACTION))
+    }
+
+    fn topic() -> Option<String> {
+        Some(format!("{}.{}", F::TYPE, F::ACTION))
     }
 }
 

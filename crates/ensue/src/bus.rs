@@ -150,6 +150,7 @@ impl Ensue {
     }
 
     pub(crate) async fn append(&self, entries: Vec<ensue_core::Entry>) -> Result<Vec<Appended>, Error> {
+        self.establish_bound().await?;
         let call = self.inner.opened.store.append(entries);
         let answers = self.inner.health.watch(Work::Publish, call).await?;
         self.inner.announce(&answers);
@@ -240,7 +241,8 @@ impl Ensue {
     }
 
     /// Starts everything that follows from events: handlers, delayed events that are due, and the forgetting of old ones.
-    /// All handlers exist before anything is delivered. Every process that is to run handlers calls this, once (on
+    /// All handlers exist before anything is delivered, and a handler gets what this process publishes between its binding
+    /// and the start, too. Every process that is to run handlers calls this, once (on
     /// Postgres several may); one that only publishes or reads need not.
     pub async fn start(&self) -> Result<Running, Error> {
         self.store().bounds().await?;

@@ -69,6 +69,7 @@
 //! | How do I open, publish and stream? | `bus.rs`, `open.rs` |
 //! | What is a handler, and how is one bound? | `handlers/`, `binding.rs` |
 //! | How does an event come to its handlers? | `delivery/` |
+//! | Log lines of failed attempts | `attempted.rs` |
 //! | How is work sent to a handler, run once, and followed? | `jobs/` |
 //! | How is a collection brought up to date, one task at a time? | `tasks.rs` |
 //! | How is something paused, blocked and let go on? | `rules/` |
@@ -95,6 +96,7 @@
 //! | What can go wrong at the library's door? | `error.rs` |
 
 mod address;
+mod attempted;
 mod binding;
 mod bus;
 mod delivery;

@@ -29,6 +29,7 @@ impl Ensue {
     pub async fn publish_in<T: PostgresTransaction>(&self, tx: &mut T, event: NewEvent) -> Result<Appended, Error> {
         let store = self.postgres()?;
         let entry = event.check()?;
+        self.establish_bound().await?;
         Ok(store.publish_in(tx, vec![entry]).await?[0])
     }
 
@@ -39,7 +40,9 @@ impl Ensue {
         events: Vec<NewEvent>,
     ) -> Result<Vec<Appended>, Error> {
         let store = self.postgres()?;
-        Ok(store.publish_in(tx, NewEvent::check_all(events)?).await?)
+        let entries = NewEvent::check_all(events)?;
+        self.establish_bound().await?;
+        Ok(store.publish_in(tx, entries).await?)
     }
 
     pub(crate) fn postgres(&self) -> Result<&Arc<PostgresStore>, Error> {

@@ -40,7 +40,9 @@ impl Ensue {
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
     {
-        let (value, answers) = self.sqlite()?.transaction(work).await?;
+        let store = self.sqlite()?;
+        self.establish_bound().await.map_err(into_store_error)?;
+        let (value, answers) = store.transaction(work).await?;
         self.inner().announce(&answers);
         Ok(value)
     }
@@ -49,7 +51,9 @@ impl Ensue {
     /// all other writes of this process, which wait until it is dropped. See [`WriteTicket::begin`].
     pub async fn write_ticket(&self) -> Result<WriteTicket, Error> {
         let bus = self.clone();
-        let ticket = self.sqlite()?.write_ticket().await?;
+        let store = self.sqlite()?;
+        self.establish_bound().await?;
+        let ticket = store.write_ticket().await?;
         Ok(ticket.on_drop(move |answers| bus.inner().announce(answers)))
     }
 
@@ -59,5 +63,14 @@ impl Ensue {
                 "transactions on the writer are for the embedded engine; this bus is on another store".into(),
             )
         })
+    }
+}
+
+/// The error of a transaction that did not begin.
+fn into_store_error(error: Error) -> StoreError {
+    match error {
+        Error::Invalid(invalid) => invalid.into(),
+        Error::Store(error) => error,
+        Error::NotFound(why) | Error::Address(why) => StoreError::Engine(why),
     }
 }

@@ -46,6 +46,8 @@ pub enum Ended {
         /// Would it fail again whatever is tried?
         permanent: bool,
     },
+    /// Its content could not be read, for this reason, which may quote the content. It fails again whatever is tried.
+    Unreadable(String),
     /// Not now: run it again later. No attempt is used up.
     Snoozed(Duration),
     /// There is nothing to do about it, for this reason.
@@ -122,6 +124,7 @@ pub fn after_attempt(
         Ended::Done => Next::Done,
         Ended::Cancelled(why) => Next::Cancelled(why),
         Ended::Snoozed(wait) => Next::Wait { at: at(wait), attempts: attempt - 1, error: None },
+        Ended::Unreadable(error) => Next::Exhausted { policy: on_exhausted, error },
         Ended::Failed { error, permanent, .. } if permanent || attempt >= retry.attempts_max() => {
             Next::Exhausted { policy: on_exhausted, error }
         }
@@ -163,7 +166,8 @@ mod tests {
             (failed(Some(9 * second), false), 2, wait(9 * second, 2, Some("no"))),
             (failed(None, false), 3, exhausted.clone()),
             (failed(Some(second), false), 3, exhausted.clone()),
-            (failed(None, true), 1, exhausted),
+            (failed(None, true), 1, exhausted.clone()),
+            (Ended::Unreadable("no".into()), 1, exhausted),
             (Ended::Snoozed(second), 1, wait(second, 0, None)),
             (Ended::Snoozed(second), 3, wait(second, 2, None)),
         ];

@@ -4,8 +4,9 @@ use super::attempt::Finished;
 use super::lanes::Busy;
 use super::life::Life;
 use super::pending::{DoneWith, Other, mark_done};
+use crate::attempted::Attempted;
 use crate::handlers::Settlement;
-use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit, after_attempt};
+use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit};
 use ensue_core::jobs::notices;
 use ensue_core::positions::{Delivery, DeliveryState, Lane, LaneKey, LaneState, LogLine, SlotNumber};
 use ensue_core::{Event, Seq, StoreError, Timestamp};
@@ -117,7 +118,7 @@ impl Life<'_> {
         if others.is_empty() {
             return self.not_done(key, event, attempt, started_at, ended).await;
         }
-        let runs_alone = matches!(ended, Ended::Failed { after: None, .. });
+        let runs_alone = matches!(ended, Ended::Failed { after: None, .. } | Ended::Unreadable(_));
         let mut lanes_told = HashSet::new();
         for (key, event) in std::iter::once((key, event)).chain(others) {
             // A lane that has stepped aside since goes on from its row, one event at a time.
@@ -173,7 +174,8 @@ impl Life<'_> {
         self.now = self.worker.membership.now().await?;
         let spec = self.worker.spec.clone();
         let limits = spec.limits();
-        match after_attempt(ended, attempt, &limits.retry, limits.on_exhausted, self.now, rand::random()) {
+        let attempted = Attempted::delivery(&spec.key, &event, attempt);
+        match attempted.after(ended, &limits.retry, limits.on_exhausted, self.now) {
             Next::Done => self.passed(&key, event.seq),
             Next::Cancelled(why) => {
                 self.record(&event, DeliveryState::Cancelled, attempt, Some(why), started_at);
@@ -189,7 +191,6 @@ impl Life<'_> {
             }
             Next::Exhausted { policy, error } => {
                 let handler = &spec.key;
-                tracing::warn!(%handler, seq = event.seq, error, on_exhausted = ?policy, "a delivery has exhausted its attempts");
                 let is_single = matches!(key, LaneKey::Event(_));
                 let state = match policy {
                     OnExhausted::Hold => LaneState::Held,
@@ -243,7 +244,7 @@ impl Life<'_> {
     fn count(&self, ended: &Ended, events: usize) {
         let outcome = match ended {
             Ended::Done => &self.worker.counters.done,
-            Ended::Failed { .. } => &self.worker.counters.failed,
+            Ended::Failed { .. } | Ended::Unreadable(_) => &self.worker.counters.failed,
             Ended::Snoozed(_) => &self.worker.counters.snoozed,
             Ended::Cancelled(_) => &self.worker.counters.cancelled,
         };

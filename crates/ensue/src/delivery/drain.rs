@@ -7,7 +7,7 @@ use super::start_and_stop::Deliveries;
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::positions::{Owner, SlotNumber};
-use ensue_core::{GroupName, Seq, StoreError};
+use ensue_core::{GroupName, Invalid, Seq, StoreError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,9 +20,13 @@ const OTHERS_WAIT_MAX: Duration = Duration::from_secs(15);
 impl Ensue {
     /// Waits until every handler of this process has done all there is to do now, jobs and schedules that are due included. What
     /// waits for its time is not waited for, nor what another live process has. For tests, and for work that is started by a timer.
+    /// An error if the bus does not run.
     pub async fn drain(&self) -> Result<(), Error> {
         let (deliveries, jobs) = (self.inner().deliveries().clone(), self.inner().job_loops().clone());
-        let (Some(deliveries), Some(jobs)) = (deliveries, jobs) else { return Ok(()) };
+        let (Some(deliveries), Some(jobs)) = (deliveries, jobs) else {
+            let reason = "needs a bus that runs: nothing is handled before `start()` or after `shutdown`";
+            return Err(Invalid::new("drain", reason).into());
+        };
         loop {
             crate::schedules::fire_now(self).await?;
             let end = self.store().bounds().await?.last;

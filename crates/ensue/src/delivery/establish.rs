@@ -20,6 +20,26 @@ pub(super) struct Established {
     pub group_made_at: Timestamp,
 }
 
+impl Ensue {
+    /// Makes the groups of handlers that were bound and not started yet, before something is published: a handler gets
+    /// every event that is published after it was bound.
+    pub(crate) async fn establish_bound(&self) -> Result<(), Error> {
+        let inner = self.inner();
+        if inner.handlers.is_established() {
+            return Ok(());
+        }
+        let _turn = inner.rebinding.lock().await;
+        if inner.handlers.is_established() {
+            return Ok(());
+        }
+        let bindings = inner.handlers.bindings();
+        let bound = inner.handlers.bound().into_iter().filter(|spec| spec.defined.is_none()).collect();
+        establish_all(self, bound).await?;
+        inner.handlers.has_established(bindings);
+        Ok(())
+    }
+}
+
 /// Makes the groups of handlers that are bound here, and their subscriptions; looks up those that the store keeps. One of those
 /// that is gone meanwhile is left out.
 pub(super) async fn establish_all(bus: &Ensue, specs: Vec<Arc<Spec>>) -> Result<Vec<(Arc<Spec>, Established)>, Error> {

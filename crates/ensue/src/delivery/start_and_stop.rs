@@ -92,13 +92,15 @@ impl Deliveries {
     /// Runs what is bound now: what is not bound any more comes to its end; what is new begins, and so does what has lost its
     /// group. One call at a time: whoever changes what is bound holds `Inner::rebinding`. If it fails, what runs is what ran.
     pub async fn take_over(&self, bus: &Ensue) -> Result<(), Error> {
-        let specs = bus.inner().handlers.bound();
+        let registry = &bus.inner().handlers;
+        let (bindings, specs) = (registry.bindings(), registry.bound());
         let is_running = |spec: &Arc<Spec>| self.lock().running.iter().any(|one| one.runs(spec));
         let new: Vec<Arc<Spec>> = specs.iter().filter(|spec| !is_running(spec)).cloned().collect();
         let to_begin = new.clone();
         let new = establish_all(bus, new).await?;
+        registry.has_established(bindings);
         // Who only runs jobs takes no slots; but a change of rules must wait for it, too.
-        if !specs.is_empty() || bus.inner().handlers.has_registered() || self.membership.has_joined() {
+        if !specs.is_empty() || registry.has_registered() || self.membership.has_joined() {
             let is_first = !self.membership.has_joined();
             self.membership.serve(specs.iter().map(|spec| spec.key.clone()).collect()).await?;
             if is_first {

@@ -11,7 +11,7 @@ use ensue_core::condition::{Condition, EventView, Failure, SubscriptionView};
 use ensue_core::handling::{OnExhausted, Retry};
 use ensue_core::positions::Start;
 use ensue_core::tasks::check_no_task;
-use ensue_core::{Event, GroupName, Invalid, Json, Payload, StoreError, Topic};
+use ensue_core::{Event, GroupName, Invalid, Json, Payload, StoreError, Topic, key};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
@@ -349,6 +349,9 @@ impl HandlerBuilder {
             }
             None => (self.binding.condition, self.binding.params),
         };
+        if let (Some(on), Some(fact)) = (&topic, code.topic()) {
+            check_fact(on, &fact, condition.is_some())?;
+        }
         Ok(Spec {
             key,
             topic,
@@ -366,6 +369,20 @@ impl HandlerBuilder {
             code,
         })
     }
+}
+
+/// Does what the handler is bound to have the topic of the fact that it reads? What is above that topic has other events,
+/// too, unless a condition leaves them out.
+fn check_fact(on: &Topic, fact: &str, has_condition: bool) -> Result<(), Invalid> {
+    let on = on.as_str();
+    if key::is_under(fact, on) || (has_condition && key::is_under(on, fact)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "is `{on}`, but the handler reads the fact `{fact}`, and other events would fail: bind it to `{fact}`, or let \
+         it read `Event<Json>`"
+    );
+    Err(Invalid::new("on", reason))
 }
 
 /// Handlers that are to be bound together.

@@ -134,6 +134,11 @@ where
 pub(crate) trait ErasedHandler: Send + Sync {
     /// Begins one attempt, at one event or, for a handler of batches, at several in the order of the log.
     fn run(&self, events: Vec<Arc<Event>>, cx: Context) -> Run;
+
+    /// The topic of the fact that it reads; none if it reads any payload.
+    fn topic(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A handler of one type of payload.
@@ -164,6 +169,10 @@ impl<P: Payload, H: Handler<P>> ErasedHandler for Typed<P, H> {
             Ended::Done
         })
     }
+
+    fn topic(&self) -> Option<String> {
+        P::topic()
+    }
 }
 
 /// A handler of batches of one type of payload.
@@ -189,11 +198,15 @@ impl<P: Payload, H: BatchHandler<P>> ErasedHandler for TypedBatch<P, H> {
             }
         })
     }
+
+    fn topic(&self) -> Option<String> {
+        P::topic()
+    }
 }
 
 /// It will not decode the next time either.
 fn unreadable(error: String) -> Ended {
-    Ended::Failed { error, after: None, permanent: true }
+    Ended::Unreadable(error)
 }
 
 /// What a handler's answer means.

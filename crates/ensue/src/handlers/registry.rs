@@ -22,6 +22,10 @@ pub(crate) struct Registry {
     changes: watch::Sender<u64>,
     /// The version of what the store keeps that this process serves.
     heard: AtomicU64,
+    /// Counts up when something is bound.
+    bindings: AtomicU64,
+    /// The bindings whose groups are in the store.
+    established: AtomicU64,
 }
 
 #[derive(Default)]
@@ -61,7 +65,24 @@ impl Registry {
             return Err(taken(other));
         }
         inner.bound.push(Arc::new(spec));
+        self.bindings.fetch_add(1, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// The number of bindings so far. Read it before [`bound`](Self::bound) and pass it to
+    /// [`has_established`](Self::has_established).
+    pub fn bindings(&self) -> u64 {
+        self.bindings.load(Ordering::SeqCst)
+    }
+
+    /// The groups of the handlers that were bound by then are in the store.
+    pub fn has_established(&self, bindings: u64) {
+        self.established.store(bindings, Ordering::SeqCst);
+    }
+
+    /// Are the groups of all handlers in the store?
+    pub fn is_established(&self) -> bool {
+        self.established.load(Ordering::SeqCst) == self.bindings()
     }
 
     /// Takes these out and those in, at once, while the bus runs, and has these collections if any are told instead of those
@@ -95,6 +116,7 @@ impl Registry {
             bound: std::mem::replace(&mut inner.bound, changed),
             collections: std::mem::replace(&mut inner.collections, collections),
         };
+        self.bindings.fetch_add(1, Ordering::SeqCst);
         drop(inner);
         self.tell();
         Ok(before)

@@ -5,9 +5,10 @@ use super::live;
 use super::running::Hearing;
 use super::served::Served;
 use crate::Ensue;
+use crate::attempted::Attempted;
 use crate::delivery::first_turn::{FirstTurn, first_turn};
 use crate::handlers::{Context, ContextParts, LINES_MAX, Settlement, Work};
-use ensue_core::handling::{Ended, OwnCommit, after_attempt};
+use ensue_core::handling::{Ended, OwnCommit};
 use ensue_core::jobs::{Held, Job, JobChange, JobEnd, JobLine};
 use ensue_core::positions::Level;
 use ensue_core::tasks::{CALLED_OFF, Collection};
@@ -82,7 +83,7 @@ fn change_of(
     let (options, attempt) = (&served.options, job.attempts);
     let retry = options.retry.limited_to(job.attempts_max);
     let succeeded = ended == Ended::Done;
-    let end = JobEnd::of(after_attempt(ended, attempt, &retry, options.on_exhausted, now, rand::random()));
+    let end = JobEnd::of(Attempted::job(job).after(ended, &retry, options.on_exhausted, now));
     let reason = reason_line(job, &end, called_off, Timestamp::now());
     let mut change = JobChange::new(held, end);
     if succeeded {

@@ -1,10 +1,11 @@
 //! Whose time has come, and whose worker has vanished?
 
 use crate::Ensue;
+use crate::attempted::Attempted;
 use crate::delivery::until;
 use ensue_core::StoreError;
 use ensue_core::jobs::lifecycle::{self, Notified};
-use ensue_core::jobs::{Held, Job, JobChange, JobSettled};
+use ensue_core::jobs::{Held, Job, JobChange, JobSettled, JobState};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -102,8 +103,8 @@ async fn take_from_vanished(bus: &Ensue, jobs: Vec<Job>) -> Result<(), StoreErro
     let answers = bus.settle_jobs(changes.collect()).await?;
     for (job, answer) in jobs.iter().zip(answers) {
         // One that was renewed meanwhile is its worker's.
-        if let JobSettled::Done { .. } = answer {
-            tracing::warn!(job = %job.id, handler = %job.handler, worker = job.worker, "a worker has vanished with a job");
+        if let JobSettled::Done { state, .. } = answer {
+            Attempted::job(job).vanished(job.worker.as_deref(), state == JobState::Dead);
         }
     }
     // Those that are tried again are due now; behind those that are not, a lane may have turned.

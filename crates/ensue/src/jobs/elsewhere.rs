@@ -8,8 +8,9 @@ use super::emit::Emit;
 use super::job_metrics::{AttemptOutcome, JobMetrics};
 use super::unheard::Unheard;
 use crate::Ensue;
+use crate::attempted::Attempted;
 use crate::error::Error;
-use ensue_core::handling::{Ended, after_attempt};
+use ensue_core::handling::Ended;
 use ensue_core::jobs::job::{JOB_LINES_MAX, JOBS_MAX};
 use ensue_core::jobs::patience::lease_within;
 use ensue_core::jobs::{
@@ -346,7 +347,7 @@ impl Ensue {
         };
         let retry = self.inner().handlers.job_retry(&job.handler).unwrap_or_default();
         let (retry, now) = (retry.limited_to(job.attempts_max), self.store().now().await?);
-        let end = JobEnd::of(after_attempt(ended, job.attempts, &retry, job.on_exhausted, now, rand::random()));
+        let end = JobEnd::of(Attempted::job(job).after(ended, &retry, job.on_exhausted, now));
         Ok((JobChange::new(held, end), Some(now)))
     }
 

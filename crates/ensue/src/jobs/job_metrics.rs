@@ -24,7 +24,7 @@ impl From<&Ended> for AttemptOutcome {
     fn from(ended: &Ended) -> Self {
         match ended {
             Ended::Done => Self::Done,
-            Ended::Failed { .. } => Self::Failed,
+            Ended::Failed { .. } | Ended::Unreadable(_) => Self::Failed,
             Ended::Snoozed(_) => Self::Snoozed,
             Ended::Cancelled(_) => Self::Cancelled,
         }

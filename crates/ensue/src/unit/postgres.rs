@@ -187,7 +187,11 @@ impl<T: InUnit> UnitOfWork<T> {
         }
         committing(self.view()?).await?;
         let mut committed = Committed::default();
-        for call in self.parts.entries()? {
+        let calls = self.parts.entries()?;
+        if !calls.is_empty() {
+            self.bus.establish_bound().await?;
+        }
+        for call in calls {
             let Self { bus, tx, .. } = self;
             let Some(tx) = tx else { return Err(ended()) };
             let answers = bus.postgres()?.publish_in(tx, call).await.map_err(Error::from)?;

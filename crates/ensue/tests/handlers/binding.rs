@@ -136,6 +136,42 @@ async fn names_that_collide_and_settings_that_cannot_be_meant_are_refused() {
     running.shutdown(LONG).await.unwrap();
 }
 
+/// It would fail at every event that it is given.
+#[tokio::test]
+async fn a_handler_of_a_fact_is_bound_to_the_topic_of_the_fact() {
+    let bus = Ensue::memory().await.unwrap();
+    let index = async |_: Event<RecordPublished>, _: Context| Ok(());
+    let batch = async |_: Vec<Event<RecordPublished>>, _: Context| Ok(());
+    bus.register("acme.index", index).unwrap();
+    for on in ["record.deleted", "order.placed", "record", "recor"] {
+        for refused in [
+            bus.on(on).named("a").handle(index),
+            bus.on(on).named("a").handle_batch(batch),
+            bus.on(on).handle_registered("acme.index"),
+            bus.on(Subscription::topic(on)).named("a").handle(index),
+        ] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(on) && refused.contains("`record.published`"), "{refused}");
+        }
+    }
+    bus.on("record.published").named("same").handle(index).unwrap();
+    bus.on("record.published.again").named("below").handle(index).unwrap();
+    bus.on("record").named("any").handle(async |_: Event<Json>, _: Context| Ok(())).unwrap();
+    let published = "e.topic = 'record.published'";
+    bus.on("record").named("chosen").when(published, Json::empty_object()).handle(index).unwrap();
+    bus.on(Subscription::when(published, Json::empty_object())).named("all").handle(index).unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_of_a_bus_that_does_not_run_is_refused() {
+    let bus = Ensue::memory().await.unwrap();
+    assert!(bus.drain().await.unwrap_err().to_string().contains("start()"));
+    let running = bus.start().await.unwrap();
+    bus.drain().await.unwrap();
+    running.shutdown(LONG).await.unwrap();
+    assert!(bus.drain().await.unwrap_err().to_string().contains("start()"));
+}
+
 /// H24: a condition that has no answer for an event keeps it from its own handler, and from no other.
 #[tokio::test]
 async fn a_condition_that_fails_keeps_an_event_from_nobody_else() {

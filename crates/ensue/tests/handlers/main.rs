@@ -1,6 +1,8 @@
 //! Handlers: everything that should follow from an event runs, in order for each object.
 
+mod attempts_logged;
 mod batches;
+mod before_start;
 mod binding;
 mod bounds;
 mod commits_together;
