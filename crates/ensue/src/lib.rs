@@ -139,8 +139,8 @@ mod wanted;
 
 pub use address::{Address, Place};
 pub use bus::Ensue;
-pub use delivery::{DeliveryReport, HandlerReport, HeldLane, Stuck, Waited};
-pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, Verdict};
+pub use delivery::{DeliveryReport, HandlerReport, HeldLane, Stuck, SyncReport, Waited};
+pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, SyncOutcome, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
 pub use ensue_core::store::{Cancelled, Page, Read, SharedStore, Store};

@@ -82,7 +82,7 @@ mod tests {
         parents_and_sync {
             "record.audit had event 1"
             "record.published.index had event 1"
-            "answered, 0 late"
+            "record.published.index is done"
         }
         stream_and_conditions {
             "2: order.placed {\"total\":500}, prev None"

@@ -100,13 +100,17 @@ pub struct Verdict {
     pub error: Option<String>,
     /// The event of the same object that it waits for.
     pub behind: Option<Seq>,
+    /// Is that event held, until a person retries or skips it?
+    pub is_behind_held: bool,
     /// Has somebody brought it back? Then it is to run for that, has failed again or is done.
     pub redriven: bool,
 }
 
 impl Verdict {
     fn of(standing: Standing) -> Self {
-        Self { standing, attempts: 0, at: None, next_at: None, error: None, behind: None, redriven: false }
+        let is_behind_held = false;
+        let (attempts, at, next_at, error, behind) = (0, None, None, None, None);
+        Self { standing, attempts, at, next_at, error, behind, is_behind_held, redriven: false }
     }
 }
 
@@ -140,7 +144,10 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         Some(lane) if lane.state == LaneState::Dead => {
             Verdict { behind: Some(lane.position), ..Verdict::of(Standing::Dead) }
         }
-        Some(lane) => Verdict { behind: Some(lane.position), ..Verdict::of(Standing::Pending) },
+        Some(lane) => {
+            let is_behind_held = lane.state == LaneState::Held;
+            Verdict { behind: Some(lane.position), is_behind_held, ..Verdict::of(Standing::Pending) }
+        }
         None => Verdict::of(Standing::Pending),
     }
 }
@@ -166,6 +173,7 @@ pub fn verdict_of_job(job: &Job, before: Option<&Job>) -> Verdict {
         next_at: job.not_before.filter(|_| matches!(standing, Standing::Waiting | Standing::Retrying)),
         error: failed.map(|error| error.error.clone()),
         behind: before.and_then(|before| before.cause.as_ref()).map(|cause| cause.seq),
+        is_behind_held: before.is_some_and(Job::holds_lane),
         redriven: job.redriven,
     }
 }

@@ -2,13 +2,15 @@
 
 use super::Outcome;
 use super::args::{When, json_text, time, when};
-use super::output::{self, OutputArgs};
+use super::output::{self, Block, OutputArgs};
 use super::server::WHERE;
-use super::target::{Access, TargetArgs};
+use super::target::{Access, Target, TargetArgs};
+use crate::config::units::Span;
 use anyhow::{Context, bail};
 use clap::Args;
-use ensue::{Appended, NewEvent, Timestamp};
-use serde::Serialize;
+use ensue::{Appended, NewEvent, Seq, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// `ensue publish`
 #[derive(Debug, Args)]
@@ -20,10 +22,13 @@ Examples:
   jq -c .body mail.json | ensue publish mail.in --payload -  # from stdin
   ensue publish order.remind --object order:1 --not-before 10m
   ensue publish order.paid --key payment-77                  # sent twice, stored once (24 hours)
+  ensue publish order.paid --wait 10s                        # and wait for the handlers with `mode: sync`
   ensue publish order.paid --store sqlite:ensue.db           # a store that no server has open
   ensue publish order.paid --store sqlite:new.db --create    # and make it if it is not there
 
 With --json: {\"id\", \"seq\", \"prev\", \"repeated\"}; seq is null while the event is delayed.
+With --wait also {\"sync\", \"handlers\": [{\"handler\", \"state\", \"seq\", \"error\"}]}: done, failed (given up),
+blocked (waits until a person acts) or pending (continues durably); exit code 1 unless all are done.
 Exit code 0: the event is on disk; 4: it was refused; 5: nothing answered, and it may be on disk
 (with --key it can be sent again without being stored twice).")]
 pub struct PublishArgs {
@@ -47,6 +52,9 @@ pub struct PublishArgs {
     /// When it happened, if not now: 2026-11-15T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub occurred_at: Option<Timestamp>,
+    /// Wait at most this long for the handlers with `mode: sync` of the server: 1ms to 55s
+    #[arg(long, value_name = "SPAN", conflicts_with = "store", value_parser = wait)]
+    pub wait: Option<Span>,
     /// Make the store if it is not there
     #[arg(long, help_heading = WHERE, requires = "store")]
     create: bool,
@@ -61,6 +69,50 @@ struct Answer {
     #[serde(flatten)]
     appended: Appended,
     repeated: bool,
+    #[serde(flatten)]
+    sync: Option<SyncAnswer>,
+}
+
+/// The answer of the sync handlers.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SyncAnswer {
+    /// Of all handlers.
+    sync: String,
+    /// Of each.
+    handlers: Vec<SyncHandlerAnswer>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SyncHandlerAnswer {
+    handler: String,
+    state: String,
+    seq: Option<Seq>,
+    error: Option<String>,
+}
+
+impl SyncAnswer {
+    fn outcome(&self) -> Outcome {
+        if self.sync == "done" { Outcome::Done } else { Outcome::ProblemsFound }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let at = |seq: Option<Seq>| seq.map(|seq| format!(" (event {seq})")).unwrap_or_default();
+        self.handlers.iter().map(move |one| match &one.error {
+            Some(error) => format!("{}: {}{}: {error}", one.handler, one.state, at(one.seq)),
+            None => format!("{}: {}{}", one.handler, one.state, at(one.seq)),
+        })
+    }
+}
+
+/// The longest wait; a client reads no longer than a minute from a silent server.
+const WAIT_MAX: Duration = Duration::from_secs(55);
+
+fn wait(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    match (1..=WAIT_MAX.as_millis()).contains(&span.0.as_millis()) {
+        true => Ok(span),
+        false => Err("write a span from 1ms to 55s".into()),
+    }
 }
 
 /// Publishes and tells where the event is.
@@ -88,14 +140,19 @@ pub async fn run(args: PublishArgs) -> anyhow::Result<Outcome> {
     event.clone().check()?;
     let way = Way { flags: args.target.flags(), opens_store: args.target.opens_store() };
     let target = args.target.open(if args.create { Access::Create } else { Access::Write }).await?;
-    let appended = target.publish(event).await?;
+    let (appended, sync) = match (args.wait, &target) {
+        (Some(wait), Target::Server(remote)) => remote.publish_and_wait(&event.check()?, wait.0).await?,
+        (Some(_), Target::Store(_)) | (None, _) => (target.publish(event).await?, None),
+    };
     target.close().await;
+    let outcome = sync.as_ref().map_or(Outcome::Done, SyncAnswer::outcome);
     if args.output.json {
-        output::json(&Answer { appended, repeated: appended.repeated })?;
+        output::json(&Answer { appended, repeated: appended.repeated, sync })?;
     } else {
-        output::line(sentence(&appended, &way))?;
+        let lines = sync.iter().flat_map(SyncAnswer::lines);
+        output::block(Block::lines(std::iter::once(sentence(&appended, &way)).chain(lines)))?;
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 /// When the event is due. Sent again under its key, it must be the same event, and `10m` is another time then.

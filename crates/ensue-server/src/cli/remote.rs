@@ -2,7 +2,8 @@
 
 use super::args::EventRef;
 use super::failure::{Failure, Unreachable};
-use super::wire;
+use super::publish::SyncAnswer;
+use super::wire::{self, WireAppended};
 use crate::config::redact::{redact, shown};
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
@@ -206,6 +207,21 @@ impl Remote {
 
     /// Publishes one event.
     pub async fn publish(&self, entry: &Entry) -> anyhow::Result<Appended> {
+        Ok(self.publish_with(entry, &[]).await?.0)
+    }
+
+    /// Publishes one event and waits for the sync handlers.
+    pub async fn publish_and_wait(
+        &self,
+        entry: &Entry,
+        wait_max: Duration,
+    ) -> anyhow::Result<(Appended, Option<SyncAnswer>)> {
+        let query = [("wait", "sync".to_owned()), ("wait_ms", wait_max.as_millis().to_string())];
+        let (appended, text) = self.publish_with(entry, &query).await?;
+        Ok((appended, Some(wire::sync_answer(&text)?)))
+    }
+
+    async fn publish_with(&self, entry: &Entry, query: &[(&str, String)]) -> anyhow::Result<(Appended, String)> {
         let body = Body {
             topic: entry.topic.as_str(),
             object: entry.object.as_ref().map(ObjectKey::as_str),
@@ -215,11 +231,11 @@ impl Remote {
             not_before: entry.not_before,
             key: entry.key.as_ref().map(|key| key.as_str()),
         };
-        let request = self.request(Method::POST, &["v1", "events"], &[]);
+        let request = self.request(Method::POST, &["v1", "events"], query);
         let request = request.body(serde_json::to_string(&body)?);
         let (status, text) = self.change(request).await?;
-        let answer = wire::published(&text)?;
-        Ok(Appended { id: answer.id, seq: answer.seq, prev: answer.prev, repeated: status == StatusCode::OK })
+        let WireAppended { id, seq, prev } = wire::published(&text)?;
+        Ok((Appended { id, seq, prev, repeated: status == StatusCode::OK }, text))
     }
 
     /// Reads a page of the log.

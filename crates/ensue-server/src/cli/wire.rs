@@ -1,5 +1,6 @@
 //! How does the server's JSON become our types again?
 
+use super::publish::SyncAnswer;
 use anyhow::{Context, bail};
 use ensue::{
     ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, NewestPage, ObjectKey, Page,
@@ -180,6 +181,11 @@ pub fn pending(text: &str) -> anyhow::Result<Vec<Pending>> {
 /// The answer to the publish of one event.
 pub fn published(text: &str) -> anyhow::Result<WireAppended> {
     parse::<WirePublished>(text)?.events.into_iter().next().context("the server answered without an event")
+}
+
+/// What the sync handlers of a publish answered.
+pub fn sync_answer(text: &str) -> anyhow::Result<SyncAnswer> {
+    parse(text)
 }
 
 fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> anyhow::Result<T> {

@@ -60,7 +60,7 @@ const ENUMERATIONS: &[Enumeration] = &[
     ("Overlap", &["skip", "queue", "allow"], &[("PutSchedule", "overlap"), ("Schedule", "overlap")]),
     ("RunOutcome", &["event", "job", "overlapped", "skipped"], &[("Run", "outcome")]),
     ("TaskStatus", &["SCHEDULED", "RUNNING", "FAILED", "SUCCESS", "CANCELED"], &[("Task", "status")]),
-    ("SyncState", &["done", "pending"], &[("Published", "sync")]),
+    ("SyncState", &["done", "failed", "blocked", "pending"], &[("Published", "sync"), ("SyncHandler", "state")]),
     (
         "ReasonKind",
         &["condition", "predecessor", "rule", "lease", "limit", "delay", "handler", "error", "state"],

@@ -6,13 +6,13 @@ use super::query::Query;
 use super::responses::{
     BadRequest, DiskFull, Invalid, KeyConflict, StoreProblems, TooLarge, TooSlow, UnsupportedMediaType,
 };
-use super::shapes::{self, CloudEventShape, OneOrBatchShape, PublishedShape};
+use super::shapes::{self, CloudEventShape, OneOrBatchShape, PublishedShape, SyncHandlerShape};
 use super::{App, HttpOptions, cloudevents, conflict};
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use ensue::{Appended, Ensue, Error, GroupName, Mode, NewEvent, StoreError};
+use ensue::{Appended, Ensue, Error, Mode, NewEvent, StoreError, SyncReport};
 use futures_util::StreamExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -119,8 +119,12 @@ fn not_understood(media: &str) -> Problem {
     operation_id = "publish",
     tag = "events",
     params(
-        ("wait" = Option<String>, Query, description = "`sync`: wait for the sync handlers of this server that want the events, too, also where another process runs them and for events that were stored before. The answer then has `sync`, and in `pending` those that were not done in time: they go on, durably"),
-        ("wait_ms" = Option<u64>, Query, minimum = 1, maximum = 60000, description = "How long to wait for them; 10,000 unless told. Only with `wait`"),
+        ("wait" = Option<String>, Query, description = "`sync`: wait for the sync handlers \
+            of this server that want the events, also where another process runs them and for events that were stored \
+            before. The answer comes when each is `done`, has `failed` for good or is `blocked` until a person acts; \
+            what is not known in time is `pending` and continues durably. The answer then has `sync` and `handlers`"),
+        ("wait_ms" = Option<u64>, Query, minimum = 1, maximum = 60000, description = "How long to wait for them. Default: 10,000. \
+            Only with `wait`"),
     ),
     request_body(
         description = "At most 1,000 events and 1 MiB. With `ce-*` headers any content type: CloudEvents' binary mode",
@@ -164,7 +168,7 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
     if let Published::Batch(events) = &published
         && events.is_empty()
     {
-        return Ok(shapes::json(StatusCode::OK, &PublishedShape { events: &[], sync: None, pending: None }));
+        return Ok(shapes::json(StatusCode::OK, &PublishedShape { events: &[], sync: None, handlers: None }));
     }
     // Checked twice where somebody waits for handlers, which need to know what was published.
     let waited_for = wait_max.map(|_| published.clone());
@@ -181,13 +185,13 @@ pub(super) async fn publish(State(app): State<Arc<App>>, request: Request) -> Re
         true => StatusCode::OK,
         false => StatusCode::CREATED,
     };
-    let late = match (wait_max, waited_for) {
+    let reports = match (wait_max, waited_for) {
         (Some(wait_max), Some(published)) => Some(wait_for_handlers(&app, published, &answers, wait_max).await?),
         (Some(_), None) | (None, _) => None,
     };
-    let sync = late.as_ref().map(|late| if late.is_empty() { "done" } else { "pending" });
-    let pending = late.filter(|late| !late.is_empty());
-    Ok(shapes::json(status, &PublishedShape { events: &answers, sync, pending }))
+    let sync = reports.as_deref().map(SyncReport::overall);
+    let handlers = reports.as_ref().map(|reports| reports.iter().map(SyncHandlerShape::from).collect());
+    Ok(shapes::json(status, &PublishedShape { events: &answers, sync, handlers }))
 }
 
 /// How long to wait for sync handlers, if they are to be waited for.
@@ -204,23 +208,23 @@ fn sync_wait(query: &Query) -> Result<Option<Duration>, Problem> {
     }
 }
 
-/// Waits for the sync handlers of this server; answers with those that were not done in time, or before the server stops.
+/// Waits for the sync handlers of this server; when the server stops meanwhile, all are pending.
 async fn wait_for_handlers(
     app: &App,
     published: Published,
     answers: &[Appended],
     wait_max: Duration,
-) -> Result<Vec<GroupName>, Problem> {
+) -> Result<Vec<SyncReport>, Problem> {
     let entries = match published {
         Published::One(event) => vec![event.check()?],
         Published::Batch(events) => NewEvent::check_all(events)?,
     };
     let mut stop = app.options.stop.clone();
     tokio::select! {
-        late = app.bus.wait_for_sync(&entries, answers, wait_max) => Ok(late),
+        reports = app.bus.wait_for_sync(&entries, answers, wait_max) => Ok(reports),
         () = super::stop::stopped(&mut stop) => {
             let sync = app.bus.handlers().into_iter().filter(|handler| handler.mode == Mode::Sync);
-            Ok(sync.map(|handler| handler.key).collect())
+            Ok(sync.map(|handler| SyncReport::pending(handler.key)).collect())
         }
     }
 }

@@ -3,8 +3,8 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ensue::{
-    Appended, ConditionErrors, Delivered, Event, EventId, GroupName, Json, NewestPage, ObjectKey, Pending, Selection,
-    Seq, Timestamp, Topic,
+    Appended, ConditionErrors, Delivered, Event, EventId, Json, NewestPage, ObjectKey, Pending, Selection, Seq,
+    SyncReport, Timestamp, Topic,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -213,14 +213,38 @@ impl<'a> PageShape<'a> {
 pub(super) struct PublishedShape<'a> {
     #[schema(value_type = Vec<AppendedShape>)]
     pub events: &'a [Appended],
-    /// Only with `wait=sync`: `done`, or `pending` if not all sync handlers were done in time.
+    /// Only with `wait=sync`: the first of `failed`, `blocked` and `pending` that a handler has, else `done`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     pub sync: Option<&'static str>,
-    /// Only if sync handlers were not done in time: their keys. They go on, durably.
+    /// Only with `wait=sync`: each sync handler that wants one of the events, by key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<String>>, nullable = false)]
-    pub pending: Option<Vec<GroupName>>,
+    #[schema(nullable = false)]
+    pub handlers: Option<Vec<SyncHandlerShape<'a>>>,
+}
+
+/// How far a sync handler is with the events.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SyncHandler)]
+pub(super) struct SyncHandlerShape<'a> {
+    /// Its key.
+    handler: &'a str,
+    /// `done`; `failed`: it has given an event up; `blocked`: it waits until a person acts; `pending`: it continues
+    /// durably. Of several events the first of `failed`, `blocked`, `pending` that one has.
+    state: &'static str,
+    /// The event that the state is about; null if all are done.
+    #[schema(value_type = Option<u64>, required = true)]
+    seq: Option<Seq>,
+    /// What went wrong, or what blocks it.
+    #[schema(required = true)]
+    error: Option<&'a str>,
+}
+
+impl<'a> From<&'a SyncReport> for SyncHandlerShape<'a> {
+    fn from(report: &'a SyncReport) -> Self {
+        let SyncReport { handler, outcome, seq } = report;
+        Self { handler: handler.as_str(), state: outcome.as_str(), seq: *seq, error: outcome.error() }
+    }
 }
 
 /// What became of one published event.

@@ -323,3 +323,26 @@ fn config_check_finds_what_serve_would_refuse() {
         assert!(served.contains(told), "{text}: {served}");
     }
 }
+
+/// `ensue publish --wait` tells the outcome of each sync handler, and fails unless all are done.
+#[test]
+fn publish_waits_for_sync_handlers_and_tells_the_outcome_of_each() {
+    let config = "\
+handlers:
+  order.paid:
+    - { name: invoice, command: [./invoice.sh], mode: sync, retry: { attempts_max: 1 } }
+";
+    let folder = folder(config);
+    let server = Server::start(folder.path());
+    let publish = |object: &str| {
+        let args = ["publish", "order.paid", "--object", object, "--payload", "7", "--wait", "55s"];
+        server.run(folder.path(), &args)
+    };
+    let done = publish("order:1").good();
+    assert!(done.contains("order.paid.invoice: done"), "{done}");
+    std::fs::write(folder.path().join("refuse"), "").unwrap();
+    let blocked = publish("order:2");
+    assert_eq!(blocked.code, Some(1));
+    assert!(blocked.stdout.contains("order.paid.invoice: blocked (event 2): "), "{}", blocked.stdout);
+    assert!(blocked.stdout.contains("not today"), "{}", blocked.stdout);
+}

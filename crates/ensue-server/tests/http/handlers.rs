@@ -331,7 +331,8 @@ async fn a_publish_waits_for_sync_handlers_within_bounds() {
     };
     let late = post("?wait=sync&wait_ms=100", r#"{"topic":"t.x","key":"k"}"#).await;
     assert_eq!((late.status, &late.json()["sync"]), (201, &json!("pending")));
-    assert_eq!(late.json()["pending"], json!(["t.slow"]));
+    let slow = |state: &str, seq: Value| json!([{"handler": "t.slow", "state": state, "seq": seq, "error": null}]);
+    assert_eq!(late.json()["handlers"], slow("pending", json!(1)));
     let again = post("?wait=sync&wait_ms=100", r#"{"topic":"t.x","key":"k"}"#).await;
     assert_eq!(
         (again.status, &again.json()["sync"]),
@@ -340,14 +341,39 @@ async fn a_publish_waits_for_sync_handlers_within_bounds() {
     );
     open.add_permits(3);
     let done = post("?wait=sync&wait_ms=60000", r#"[{"topic":"t.x"},{"topic":"t.y"}]"#).await;
-    assert_eq!((done.status, &done.json()["sync"], &done.json()["pending"]), (201, &json!("done"), &Value::Null));
+    assert_eq!((done.status, &done.json()["sync"]), (201, &json!("done")));
+    assert_eq!(done.json()["handlers"], slow("done", Value::Null));
     let again = post("?wait=sync&wait_ms=60000", r#"{"topic":"t.x","key":"k"}"#).await;
     assert_eq!((again.status, &again.json()["sync"]), (200, &json!("done")));
     assert_eq!(post("?wait=sync", r#"{"topic":"u.x"}"#).await.json()["sync"], "done", "nobody wants it");
     let plain = post("", r#"{"topic":"t.x"}"#).await.json();
-    assert!(plain.get("sync").is_none() && plain.get("pending").is_none(), "{plain}");
+    assert!(plain.get("sync").is_none() && plain.get("handlers").is_none(), "{plain}");
     for bad in ["?wait=async", "?wait_ms=5", "?wait=sync&wait_ms=0", "?wait=sync&wait_ms=60001", "?wait=sync&wait_ms=x"]
     {
         post(bad, r#"{"topic":"t.x"}"#).await.problem(400);
     }
+}
+
+/// The answer says what failed for good and what waits for a person, at once.
+#[tokio::test]
+async fn a_publish_that_waits_is_answered_per_handler() {
+    let bus = Ensue::memory().await.unwrap();
+    for (key, policy) in [("holds", OnExhausted::Hold), ("skips", OnExhausted::Skip)] {
+        let fail = |_event: Event, _cx: Context| async { Err::<(), _>(HandlerError::failed("no paper")) };
+        bus.on("t").named(key).sync().retry(Retry::attempts(1)).on_exhausted(policy).handle(fail).unwrap();
+    }
+    bus.on("t").named("well").sync().handle(async |_event: Event, _cx: Context| Ok(())).unwrap();
+    let _running = bus.start().await.unwrap();
+    let server = Server::serve(bus, HttpOptions::default()).await;
+    let path = "/v1/events?wait=sync&wait_ms=60000";
+    let answer = server.request("POST", path, &["Content-Type: application/json"], br#"{"topic":"t.x"}"#).await;
+    assert_eq!((answer.status, &answer.json()["sync"]), (201, &json!("failed")));
+    assert_eq!(
+        answer.json()["handlers"],
+        json!([
+            {"handler": "t.holds", "state": "blocked", "seq": 1, "error": "no paper"},
+            {"handler": "t.skips", "state": "failed", "seq": 1, "error": "no paper"},
+            {"handler": "t.well", "state": "done", "seq": null, "error": null},
+        ])
+    );
 }

@@ -1,12 +1,12 @@
 //! What follows when an attempt has ended?
 
 use super::attempt::Finished;
-use super::lanes::Busy;
+use super::lanes::{Busy, LaneMemory};
 use super::life::Life;
 use super::pending::{DoneWith, Other, mark_done};
 use crate::attempted::Attempted;
 use crate::handlers::Settlement;
-use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit};
+use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit, SyncOutcome};
 use ensue_core::jobs::notices;
 use ensue_core::positions::{Delivery, DeliveryState, Lane, LaneKey, LaneState, LogLine, SlotNumber};
 use ensue_core::{Event, Seq, StoreError, Timestamp};
@@ -139,13 +139,18 @@ impl Life<'_> {
 
     /// An event is done: the cursor and its lane go on.
     pub fn passed(&mut self, key: &LaneKey, seq: Seq) {
+        self.passed_as(key, seq, SyncOutcome::Done);
+    }
+
+    /// The same for an event that may have been given up.
+    fn passed_as(&mut self, key: &LaneKey, seq: Seq, outcome: SyncOutcome) {
         self.window.done(seq);
         self.started_before.remove(&seq);
         self.lanes.pass(key, seq);
         if mark_done(&mut self.marks, key, seq) {
             self.pending.marks_ahead.insert(key.clone());
         }
-        self.worker.progress.done(seq);
+        self.worker.progress.ended(seq, outcome);
     }
 
     /// What a successful attempt wanted to publish was refused: it has failed, for good.
@@ -179,7 +184,7 @@ impl Life<'_> {
             Next::Done => self.passed(&key, event.seq),
             Next::Cancelled(why) => {
                 self.record(&event, DeliveryState::Cancelled, attempt, Some(why), started_at);
-                self.give_up(&key, event.seq);
+                self.give_up(&key, event.seq, SyncOutcome::Done);
             }
             Next::Wait { at, attempts, error } => {
                 let mut lane = self.waiting(&key, event.seq, attempts);
@@ -196,8 +201,8 @@ impl Life<'_> {
                     OnExhausted::Hold => LaneState::Held,
                     OnExhausted::DeadLetterObject if !is_single => LaneState::Dead,
                     OnExhausted::DeadLetterObject | OnExhausted::Skip => {
-                        self.record(&event, DeliveryState::Dead, attempt, Some(error), started_at);
-                        self.give_up(&key, event.seq);
+                        self.record(&event, DeliveryState::Dead, attempt, Some(error.clone()), started_at);
+                        self.give_up(&key, event.seq, SyncOutcome::Failed { error });
                         return Ok(());
                     }
                 };
@@ -211,10 +216,28 @@ impl Life<'_> {
                 }
                 let mut lane = self.waiting(&key, event.seq, attempt);
                 (lane.state, lane.error) = (state, Some(error));
+                self.tell_stuck(&key, &lane);
                 self.stand_apart(&key, &event, lane);
             }
         }
         Ok(())
+    }
+
+    /// A lane comes to stand still: tells those who wait for its events.
+    fn tell_stuck(&self, key: &LaneKey, lane: &Lane) {
+        let progress = &self.worker.progress;
+        let error = lane.error.clone().unwrap_or_default();
+        let is_held = lane.state == LaneState::Held;
+        let outcome = if is_held { SyncOutcome::Blocked { error } } else { SyncOutcome::Failed { error } };
+        progress.ended(lane.position, outcome);
+        let Some(behind) = behind_stuck(lane) else { return };
+        let queued = self.lanes.get(key).into_iter().flat_map(LaneMemory::queued);
+        for event in queued.filter(|event| event.seq > lane.position) {
+            progress.ended(event.seq, behind.clone());
+        }
+        if let LaneKey::Object(object) = key {
+            progress.ended_behind(object, lane.position, &behind);
+        }
     }
 
     /// The lane gets a row, and the stream goes on without it.
@@ -233,11 +256,11 @@ impl Life<'_> {
     }
 
     /// The event is passed over, and that is written.
-    fn give_up(&mut self, key: &LaneKey, seq: Seq) {
+    fn give_up(&mut self, key: &LaneKey, seq: Seq, outcome: SyncOutcome) {
         if self.lanes.get(key).is_some_and(|memory| memory.row.is_some()) {
             self.pending.dirty.insert(key.clone());
         }
-        self.passed(key, seq);
+        self.passed_as(key, seq, outcome);
         self.pending.urgent = true;
     }
 
@@ -298,5 +321,14 @@ impl Life<'_> {
         let (group, state) = (self.worker.spec.key.clone(), DeliveryState::Skipped);
         let delivery = Delivery { group, seq, object, state, attempts, error, started_at: at, finished_at: at };
         self.pending.deliveries.push((slot, delivery));
+    }
+}
+
+/// What becomes of the later events of a lane that stands still; none if it does not.
+pub(super) fn behind_stuck(lane: &Lane) -> Option<SyncOutcome> {
+    match lane.state {
+        LaneState::Held => Some(SyncOutcome::held_behind(lane.position)),
+        LaneState::Dead => Some(SyncOutcome::given_up_behind(lane.position)),
+        LaneState::Waiting | LaneState::Done => None,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! From the store, page by page, until it is where the router is; then from its mailbox, until that overflows.
 
+use super::conclude::behind_stuck;
 use super::life::{Life, READ_AHEAD_MAX, Source};
 use super::router::{Mail, condition_failed};
 use super::worker::Halt;
@@ -160,8 +161,14 @@ impl Life<'_> {
         let seq = event.seq;
         self.window.take(seq);
         self.worker.progress.take(seq);
+        let followed = self.worker.progress.is_followed().then(|| key.clone());
         if !self.lanes.arrive(key, event) {
+            let row = followed.and_then(|key| self.lanes.get(&key)?.row.as_ref());
+            let stuck = row.filter(|row| row.lane.position < seq).and_then(|row| behind_stuck(&row.lane));
             self.cover(seq);
+            if let Some(outcome) = stuck {
+                self.worker.progress.ended(seq, outcome);
+            }
         }
     }
 

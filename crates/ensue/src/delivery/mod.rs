@@ -65,4 +65,4 @@ pub(crate) use pulse::until;
 pub use report::{DeliveryReport, HandlerReport};
 pub(crate) use report::{done_to, is_wanted};
 pub(crate) use start_and_stop::Deliveries;
-pub use sync_wait::Waited;
+pub use sync_wait::{SyncReport, Waited};

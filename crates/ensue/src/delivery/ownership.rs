@@ -6,6 +6,7 @@ use super::life::{Ending, Life};
 use super::member::View;
 use super::ticks::SLOTS_LOOK_EVERY;
 use ensue_core::StoreError;
+use ensue_core::handling::SyncOutcome;
 use ensue_core::positions::{AcquiredSlot, Ask, Lane, LaneKey, LaneQuery, LaneState, SlotNumber};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -90,9 +91,11 @@ impl Life<'_> {
                 (row.lane.state, row.lane.attempts, row.lane.not_before) = (LaneState::Waiting, 0, None);
                 row.lane.redriven = true;
                 self.started_before.remove(&seq);
+                self.worker.progress.reopen(seq);
             }
             Ask::Skip => {
                 let (attempts, error) = (row.lane.attempts, row.lane.error.clone());
+                self.worker.progress.ended(seq, SyncOutcome::skipped(error.clone()));
                 self.record_skipped(slot, key, seq, attempts, error);
                 self.lanes.pass(key, seq);
             }

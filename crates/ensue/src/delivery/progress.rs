@@ -3,15 +3,18 @@
 //! Children wait for the first attempts of their parents, and a publish may wait for a handler to be done. Both ask here;
 //! of a handler that nobody waits for only its beginnings and ends are recorded.
 
-use ensue_core::Seq;
+use ensue_core::handling::SyncOutcome;
 use ensue_core::recent::Recent;
-use std::collections::{BTreeSet, HashMap};
+use ensue_core::{ObjectKey, Seq};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 /// How many finished events are remembered for those who ask late.
 const RECENT_MAX: usize = 8_192;
+/// How many events that failed or are blocked are remembered for the same reason.
+const NOT_DONE_MAX: usize = 256;
 
 /// How far one handler is.
 #[derive(Default)]
@@ -29,14 +32,21 @@ struct State {
     /// Taken, and their first attempts have not ended.
     open: BTreeSet<Seq>,
     done: Recent<Seq, ()>,
-    waiting: HashMap<Seq, Vec<oneshot::Sender<()>>>,
+    not_done: BTreeMap<Seq, SyncOutcome>,
+    waiting: HashMap<Seq, Vec<Waiter>>,
+}
+
+/// A publish that waits for an event.
+struct Waiter {
+    object: Option<ObjectKey>,
+    sender: oneshot::Sender<SyncOutcome>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        let (open, waiting) = (BTreeSet::new(), HashMap::new());
+        let (open, not_done, waiting) = (BTreeSet::new(), BTreeMap::new(), HashMap::new());
         // Until it has begun, or is known not to run here, nobody knows how far it is: children wait.
-        Self { running: true, seen_to: 0, open, done: Recent::new(RECENT_MAX), waiting }
+        Self { running: true, seen_to: 0, open, done: Recent::new(RECENT_MAX), not_done, waiting }
     }
 }
 
@@ -96,21 +106,45 @@ impl Progress {
         }
     }
 
-    /// It is done, for good.
-    pub fn done(&self, seq: Seq) {
+    /// It is done, has failed for good, or waits for a person.
+    pub fn ended(&self, seq: Seq, outcome: SyncOutcome) {
         if !self.is_followed() {
             return;
         }
         let mut state = self.lock();
         state.open.remove(&seq);
-        state.done.insert(seq, ());
-        let waiting = state.waiting.remove(&seq);
-        drop(state);
-        for waiting in waiting.into_iter().flatten() {
-            // Who waited may have given up.
-            let _waits = waiting.send(());
+        state.tell(seq, &outcome);
+        state.not_done.remove(&seq);
+        if outcome == SyncOutcome::Done {
+            state.done.insert(seq, ());
+        } else {
+            state.not_done.insert(seq, outcome);
         }
+        if state.not_done.len() > NOT_DONE_MAX {
+            state.not_done.pop_first();
+        }
+        drop(state);
         self.ring();
+    }
+
+    /// The same for every later event of an object for which a publish waits.
+    pub fn ended_behind(&self, object: &ObjectKey, seq: Seq, outcome: &SyncOutcome) {
+        if !self.is_followed() {
+            return;
+        }
+        let mut state = self.lock();
+        let is_behind = |(at, waiting): &(&Seq, &Vec<Waiter>)| {
+            **at > seq && waiting.iter().any(|waiter| waiter.object.as_ref() == Some(object))
+        };
+        let behind: Vec<Seq> = state.waiting.iter().filter(is_behind).map(|(at, _)| *at).collect();
+        behind.into_iter().for_each(|at| state.tell(at, outcome));
+    }
+
+    /// A person has brought it back.
+    pub fn reopen(&self, seq: Seq) {
+        if self.is_followed() {
+            self.lock().not_done.remove(&seq);
+        }
     }
 
     /// May a child of this handler start the event?
@@ -119,15 +153,21 @@ impl Progress {
         !state.running || (seq <= state.seen_to && !state.open.contains(&seq))
     }
 
-    /// Comes back when the event is done.
-    pub fn when_done(&self, seq: Seq) -> oneshot::Receiver<()> {
-        let (done, wait) = oneshot::channel();
+    /// Comes back when the event is done, has failed for good or waits for a person. Of an event that was published before,
+    /// only that it is done counts from memory: what failed here may have been brought back elsewhere since.
+    pub fn when_ended(&self, seq: Seq, object: Option<ObjectKey>, is_repeated: bool) -> oneshot::Receiver<SyncOutcome> {
+        let (sender, wait) = oneshot::channel();
         let mut state = self.lock();
-        if state.done.get(&seq).is_some() {
-            // It is there before it is waited for.
-            let _received = done.send(());
-        } else {
-            state.waiting.entry(seq).or_default().push(done);
+        let known = match state.done.get(&seq) {
+            Some(()) => Some(SyncOutcome::Done),
+            None => state.not_done.get(&seq).filter(|_| !is_repeated).cloned(),
+        };
+        match known {
+            Some(outcome) => {
+                // It is there before it is waited for.
+                let _received = sender.send(outcome);
+            }
+            None => state.waiting.entry(seq).or_default().push(Waiter { object, sender }),
         }
         wait
     }
@@ -136,7 +176,7 @@ impl Progress {
     pub fn forget(&self, seq: Seq) {
         let mut state = self.lock();
         if let Some(waiting) = state.waiting.get_mut(&seq) {
-            waiting.retain(|waiting| !waiting.is_closed());
+            waiting.retain(|waiter| !waiter.sender.is_closed());
             if waiting.is_empty() {
                 state.waiting.remove(&seq);
             }
@@ -160,5 +200,15 @@ impl Progress {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells those who wait for an event.
+    fn tell(&mut self, seq: Seq, outcome: &SyncOutcome) {
+        for waiter in self.waiting.remove(&seq).into_iter().flatten() {
+            // It may have stopped waiting.
+            let _waits = waiter.sender.send(outcome.clone());
+        }
     }
 }
