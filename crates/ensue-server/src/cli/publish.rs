@@ -22,7 +22,7 @@ Examples:
   jq -c .body mail.json | ensue publish mail.in --payload -  # from stdin
   ensue publish order.remind --object order:1 --not-before 10m
   ensue publish order.paid --key payment-77                  # sent twice, stored once (24 hours)
-  ensue publish order.paid --wait 10s                        # and wait for the handlers with `mode: sync`
+  ensue publish order.paid --wait 10s                        # and wait for handlers that are sync
   ensue publish order.paid --store sqlite:ensue.db           # a store that no server has open
   ensue publish order.paid --store sqlite:new.db --create    # and make it if it is not there
 
@@ -54,7 +54,7 @@ pub struct PublishArgs {
     pub occurred_at: Option<Timestamp>,
     /// Wait at most this long for the handlers with `mode: sync` of the server: 1ms to 55s
     #[arg(long, value_name = "SPAN", conflicts_with = "store", value_parser = wait)]
-    pub wait: Option<Span>,
+    pub wait: Option<Duration>,
     /// Make the store if it is not there
     #[arg(long, help_heading = WHERE, requires = "store")]
     create: bool,
@@ -107,12 +107,11 @@ impl SyncAnswer {
 /// The longest wait; a client reads no longer than a minute from a silent server.
 const WAIT_MAX: Duration = Duration::from_secs(55);
 
-fn wait(text: &str) -> Result<Span, String> {
+fn wait(text: &str) -> Result<Duration, String> {
     let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-    match (1..=WAIT_MAX.as_millis()).contains(&span.0.as_millis()) {
-        true => Ok(span),
-        false => Err("write a span from 1ms to 55s".into()),
-    }
+    let wait = Duration::try_from(span.0).ok();
+    wait.filter(|wait| (1..=WAIT_MAX.as_millis()).contains(&wait.as_millis()))
+        .ok_or_else(|| "write a span from 1ms to 55s".into())
 }
 
 /// Publishes and tells where the event is.
@@ -141,7 +140,7 @@ pub async fn run(args: PublishArgs) -> anyhow::Result<Outcome> {
     let way = Way { flags: args.target.flags(), opens_store: args.target.opens_store() };
     let target = args.target.open(if args.create { Access::Create } else { Access::Write }).await?;
     let (appended, sync) = match (args.wait, &target) {
-        (Some(wait), Target::Server(remote)) => remote.publish_and_wait(&event.check()?, wait.0).await?,
+        (Some(wait), Target::Server(remote)) => remote.publish_and_wait(&event.check()?, wait).await?,
         (Some(_), Target::Store(_)) | (None, _) => (target.publish(event).await?, None),
     };
     target.close().await;

@@ -123,7 +123,7 @@ fn of(outcomes: [SyncOutcome; 3]) -> Vec<(String, SyncOutcome)> {
 #[tokio::test]
 async fn failed_and_blocked_sync_handlers_are_answered_before_the_deadline() {
     let (bus, running) = failing().await;
-    let fail = |key: &str| event("a", "x").payload(&"fail").unwrap().key(key);
+    let fail = |key: &str| event("a", "x").payload_json(r#""fail""#).key(key);
     let ends = [blocked("no paper"), failed("no paper"), failed("no paper")];
     assert_eq!(outcomes(&bus, fail("k")).await, of(ends.clone()));
     assert_eq!(outcomes(&bus, fail("k")).await, of(ends), "the same for a repeated publish, from the store");
