@@ -27,8 +27,9 @@ Examples:
   ensue publish order.paid --store sqlite:new.db --create    # and make it if it is not there
 
 With --json: {\"id\", \"seq\", \"prev\", \"repeated\"}; seq is null while the event is delayed.
-With --wait also {\"sync\", \"handlers\": [{\"handler\", \"state\", \"seq\", \"error\"}]}: done, failed (given up),
-blocked (waits until a person acts) or pending (continues durably); exit code 1 unless all are done.
+With --wait also {\"sync\", \"handlers\": [{\"handler\", \"state\", \"seq\", \"error\"}]}: done, failed
+(given up), blocked (waits until a person acts) or pending (continues durably); exit code 1 unless
+all are done.
 Exit code 0: the event is on disk; 4: it was refused; 5: nothing answered, and it may be on disk
 (with --key it can be sent again without being stored twice).")]
 pub struct PublishArgs {
