@@ -109,7 +109,7 @@ impl SyncAnswer {
 const WAIT_MAX: Duration = Duration::from_secs(55);
 
 fn wait(text: &str) -> Result<Duration, String> {
-    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    let span: Span = text.parse()?;
     let wait = Duration::try_from(span.0).ok();
     wait.filter(|wait| (1..=WAIT_MAX.as_millis()).contains(&wait.as_millis()))
         .ok_or_else(|| "write a span from 1ms to 55s".into())
