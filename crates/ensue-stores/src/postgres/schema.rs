@@ -40,6 +40,10 @@ const OUTBOX_IS_SOUND: &str = "c.occurred_at BETWEEN '0001-01-01 00:00:00+00' AN
     AND (c.not_before IS NULL OR c.not_before BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-29 00:00:00+00') \
     AND (c.bytes <= {event_bytes_near} OR c.is_batch OR (SELECT octet_length(o.payload::text) \
         + coalesce(octet_length(o.metadata::text), 0) <= 2 * {event_bytes_max} FROM {schema}.outbox o WHERE o.ctid = c.place))";
+/// When the transaction of a row `o` of the outbox is moved: by the number of its last row. One that was moved in part
+/// is first.
+const OUTBOX_TURN: &str = "CASE WHEN o.xid = (SELECT s.moving FROM {schema}.outbox_state s) THEN 0 \
+    ELSE max(o.number) OVER (PARTITION BY o.xid) END";
 /// How many events of the outbox an append takes along.
 const OUTBOX_FIRST_MAX: usize = 2_000;
 /// How many transactions after a look at the outbox that was noted the next is noted; until then an append looks from there, in one statement with the look for the end of the log.
@@ -192,6 +196,7 @@ impl Schema {
         // The name comes last: one that looks like a placeholder is left as it is.
         words::put_in(template)
             .replace("{outbox_is_sound}", OUTBOX_IS_SOUND)
+            .replace("{outbox_turn}", OUTBOX_TURN)
             .replace("{log_lock_time_max}", &format!("{}ms", LOG_LOCK_TIME_MAX.as_millis()))
             .replace("{lane_lock_time_max}", &format!("{}ms", LANE_LOCK_TIME_MAX.as_millis()))
             .replace("{lock_migrations}", &self.lock_key("migrations").to_string())

@@ -23,6 +23,7 @@ mod open;
 mod outbox;
 mod outbox_checks;
 mod outbox_many;
+mod outbox_together;
 mod partitions;
 mod positions;
 mod read;

@@ -286,6 +286,7 @@ async fn the_owner_of_the_schema_goes_on_when_a_superuser_has_applied_the_grants
     log.run("DELETE FROM LOG.schema_version WHERE version >= 20").await;
     // What these versions have made.
     log.run("DROP TABLE LOG.outbox_rejected, LOG.log_lock, LOG.serving_lock, LOG.rules_lock, LOG.store_key").await;
+    log.run("DROP TABLE LOG.outbox_state").await;
     log.run("ALTER TABLE LOG.jobs DROP COLUMN settled").await;
     Upgrade::carry_out(&url).await.expect("the owner upgrades");
     let store = PostgresStore::open(&url, PostgresOptions::default()).await.expect("the owner serves");

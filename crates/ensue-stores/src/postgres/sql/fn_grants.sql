@@ -107,7 +107,7 @@ AS $body$
         ('SELECT', '{config,log_state,partitions,schema_version,store_key}'::text[]),
         ('USAGE, SELECT', '{job_numbers}'),
         ('SELECT, INSERT', '{stored_events,outbox_rejected}'),
-        ('SELECT, UPDATE', '{definitions_state,log_lock,positions_state,rules_lock,rules_state,
+        ('SELECT, UPDATE', '{definitions_state,log_lock,outbox_state,positions_state,rules_lock,rules_state,
             schedules_state,serving_lock}'),
         ('SELECT, INSERT, UPDATE', '{definitions,job_servers}'),
         ('SELECT, INSERT, DELETE', '{delivery_lines,job_calls,job_lines,outbox,parked,schedule_declarations,

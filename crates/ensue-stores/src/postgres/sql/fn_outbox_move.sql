@@ -24,8 +24,20 @@ BEGIN
 END
 $body$;
 
--- Moves what is committed in the outbox into the log, in the order in which it was written. Fails if
--- one of the rows cannot be moved; outbox_move, below, finds that row.
+-- Moves what is committed in the outbox into the log, one transaction after another. Fails if one of
+-- the rows cannot be moved; outbox_move, below, finds that row.
+--
+-- The rows of a transaction stay together, in the order in which they were written. Transactions follow
+-- each other by their last rows: one that committed before another wrote its last row comes before it,
+-- so events of one object keep the order of commits (H34).
+--
+-- A transaction that is larger than what may be moved at once takes several commits. `outbox_state`
+-- keeps which one that is: the next commit takes its rows and no others, and nothing else enters the
+-- log in between.
+--
+-- Only the first rows by number are looked at, p_limit and one more. A transaction with all its rows
+-- among them comes before one that has others, as those are later. If all of them have others, a look
+-- at the whole outbox finds the transaction that is next.
 --
 -- What was there to see the last time need not be looked at again: the session remembers the snapshot of then, and only
 -- transactions that had not ended by it can have brought something since: those that were under way, and those that began later. To look at all
@@ -68,45 +80,95 @@ DECLARE
     v_events bigint;
     v_ids_from pg_catalog.uuid;
     v_ids_to pg_catalog.uuid;
+    v_are_straight boolean;
+    v_numbers bigint[];
+    v_turns bigint[];
+    v_moving pg_catalog.xid8;
+    v_to pg_catalog.xid8 := '18446744073709551615';
 BEGIN
-    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to
-    INTO o_tail, o_recorded_at, o_trimmed_to
-    FROM {schema}.log_tail(p_hint) t;
+    SELECT t.o_seq, {schema}.recording_time(p_now, t.o_recorded_at), t.o_trimmed_to, nullif(s.moving, '0')
+    INTO o_tail, o_recorded_at, o_trimmed_to, v_moving
+    FROM {schema}.log_tail(p_hint) t CROSS JOIN {schema}.outbox_state s;
+    IF v_moving IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {schema}.outbox o WHERE o.xid = v_moving) THEN
+        v_moving := NULL;
+        UPDATE {schema}.outbox_state SET moving = '0';
+    END IF;
     -- Ids from these times are found without help.
     v_ids_from := {schema}.first_id_after(o_recorded_at - interval '{id_lag}');
     v_ids_to := {schema}.first_id_after(o_recorded_at);
 
-    SELECT array_agg(f.place) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken),
-        bool_and(f.id >= v_ids_from AND f.id < v_ids_to) FILTER (WHERE f.is_taken), coalesce(NOT bool_and(f.is_taken), false),
-        bool_and(f.is_sound) FILTER (WHERE f.is_taken), sum(f.count) FILTER (WHERE f.is_taken)
-    INTO v_places, v_are_plain, v_are_found, o_more, v_are_sound, v_events
-    FROM (
-        SELECT c.place, c.id, c.is_plain, c.count, {outbox_is_sound} AS is_sound,
-            row_number() OVER so_far = 1 OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max) AS is_taken
+    LOOP
+        IF v_moving IS NOT NULL THEN
+            v_from := v_moving;
+            v_to := v_moving;
+            v_under_way := '{}';
+        END IF;
+        -- The rows come out of the window in their turns, and so do the arrays.
+        SELECT array_agg(f.place) FILTER (WHERE f.is_taken), array_agg(f.number) FILTER (WHERE f.is_taken),
+            bool_and(f.is_straight) FILTER (WHERE f.is_taken), bool_and(f.is_plain) FILTER (WHERE f.is_taken),
+            bool_and(f.id >= v_ids_from AND f.id < v_ids_to) FILTER (WHERE f.is_taken),
+            coalesce(NOT bool_and(f.is_taken), false),
+            bool_and(f.is_sound) FILTER (WHERE f.is_taken), sum(f.count) FILTER (WHERE f.is_taken)
+        INTO v_places, v_numbers, v_are_straight, v_are_plain, v_are_found, o_more, v_are_sound, v_events
         FROM (
-            SELECT n.* FROM (
-                SELECT o.ctid AS place, o.number, o.id, coalesce(o.count, 1) AS count, o.key IS NULL AND o.not_before IS NULL AS is_plain,
-                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes,
-                    o.occurred_at, o.not_before, o.events IS NOT NULL AS is_batch
-                FROM {schema}.outbox o WHERE o.xid >= v_from
-                UNION ALL
-                SELECT o.ctid, o.number, o.id, coalesce(o.count, 1), o.key IS NULL AND o.not_before IS NULL,
-                    coalesce(pg_column_size(o.events), pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)),
-                    o.occurred_at, o.not_before, o.events IS NOT NULL
-                FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
-            ) n ORDER BY n.number LIMIT p_limit + 1
-        ) c
-        WINDOW so_far AS (ORDER BY c.number ROWS UNBOUNDED PRECEDING)
-    ) f;
+            SELECT c.place, c.number, c.id, c.is_plain, c.count, {outbox_is_sound} AS is_sound,
+                coalesce(c.number > lag(c.number) OVER so_far, true) AS is_straight,
+                c.last IS NOT NULL AND (row_number() OVER so_far = 1
+                    OR (sum(c.count) OVER so_far <= p_limit AND sum(c.bytes) OVER so_far <= p_bytes_max)) AS is_taken
+            FROM (
+                SELECT t.*, CASE WHEN v_moving IS NOT NULL OR t.rows <= p_limit OR NOT EXISTS (
+                    SELECT 1 FROM {schema}.outbox r WHERE r.xid = t.xid AND r.number > t.last_here
+                ) THEN t.last_here END AS last
+                FROM (
+                    SELECT n.*, count(*) OVER () AS rows, max(n.number) OVER (PARTITION BY n.xid) AS last_here FROM (
+                        SELECT o.ctid AS place, o.xid, o.number, o.id, coalesce(o.count, 1) AS count,
+                            o.key IS NULL AND o.not_before IS NULL AS is_plain,
+                            coalesce(pg_column_size(o.events),
+                                pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)) AS bytes,
+                            o.occurred_at, o.not_before, o.events IS NOT NULL AS is_batch
+                        FROM {schema}.outbox o WHERE o.xid >= v_from AND o.xid <= v_to
+                        UNION ALL
+                        SELECT o.ctid, o.xid, o.number, o.id, coalesce(o.count, 1),
+                            o.key IS NULL AND o.not_before IS NULL,
+                            coalesce(pg_column_size(o.events),
+                                pg_column_size(o.payload) + coalesce(pg_column_size(o.metadata), 0)),
+                            o.occurred_at, o.not_before, o.events IS NOT NULL
+                        FROM {schema}.outbox o WHERE o.xid = ANY (v_under_way) AND o.xid < v_from
+                        ORDER BY 3 LIMIT p_limit + 1
+                    ) n
+                ) t
+            ) c
+            WINDOW so_far AS (ORDER BY c.last, c.number ROWS UNBOUNDED PRECEDING)
+        ) f;
+        EXIT WHEN v_places IS NOT NULL OR NOT o_more;
+        SELECT w.xid INTO v_moving FROM (
+            SELECT o.xid, max(o.number) AS last FROM {schema}.outbox o
+            WHERE o.xid >= v_from OR o.xid = ANY (v_under_way) GROUP BY o.xid
+        ) w ORDER BY w.last LIMIT 1;
+    END LOOP;
     IF NOT v_are_sound THEN
         RAISE EXCEPTION 'a row of the outbox is not valid' USING ERRCODE = 'data_exception';
     END IF;
+    IF NOT v_are_straight THEN
+        -- Transactions wrote at the same time: the turn of each row, to be found by its number. Else the
+        -- number is the turn.
+        SELECT array_agg(u.number ORDER BY u.number), array_agg(u.turn ORDER BY u.number)
+        INTO v_numbers, v_turns FROM unnest(v_numbers) WITH ORDINALITY u(number, turn);
+    END IF;
+    IF o_more THEN
+        UPDATE {schema}.outbox_state s SET moving = o.xid FROM {schema}.outbox o
+        WHERE o.ctid = v_places[cardinality(v_places)] AND s.moving <> o.xid
+            AND EXISTS (SELECT 1 FROM {schema}.outbox r WHERE r.xid = o.xid AND r.number > o.number);
+    END IF;
+    -- The rows of others, if there are any, are for the next commit.
+    o_more := o_more OR v_moving IS NOT NULL;
 
     IF v_are_plain THEN
         WITH taken AS (
             DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
         ), placed AS (
-            SELECT t.*, o_tail + sum(coalesce(t.count, 1)) OVER (ORDER BY t.number ROWS UNBOUNDED PRECEDING) - coalesce(t.count, 1) AS place,
+            SELECT t.*, o_tail - coalesce(t.count, 1) + sum(coalesce(t.count, 1)) OVER (
+                    ORDER BY coalesce(v_turns[width_bucket(t.number, v_numbers)], t.number) ROWS UNBOUNDED PRECEDING) AS place,
                 CASE WHEN t.events IS NOT NULL THEN left(t.id::text, 31) END AS id_start
             FROM taken t
         ), opened AS (
@@ -138,11 +200,11 @@ BEGIN
         WITH taken AS (
             DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (v_places) RETURNING o.*
         ), opened AS (
-            SELECT t.number, 0::bigint AS nth, t.occurred_at, t.not_before, t.id, t.to_subscription, t.topic, t.object, t.payload, t.metadata,
+            SELECT coalesce(v_turns[width_bucket(t.number, v_numbers)], t.number) AS turn, 0::bigint AS nth, t.occurred_at, t.not_before, t.id, t.to_subscription, t.topic, t.object, t.payload, t.metadata,
                 t.key, t.fingerprint
             FROM taken t WHERE t.events IS NULL
             UNION ALL
-            SELECT t.number, e.nth, t.occurred_at, NULL, (left(t.id::text, 31) || lpad(to_hex(e.nth), 5, '0'))::uuid, (e.value ->> 'to')::uuid,
+            SELECT coalesce(v_turns[width_bucket(t.number, v_numbers)], t.number), e.nth, t.occurred_at, NULL, (left(t.id::text, 31) || lpad(to_hex(e.nth), 5, '0'))::uuid, (e.value ->> 'to')::uuid,
                 e.value ->> 'topic', e.value ->> 'object', coalesce(e.value -> 'payload', '{}'), nullif(nullif(e.value -> 'metadata', 'null'), '{}'),
                 NULL, NULL
             FROM taken t CROSS JOIN LATERAL jsonb_array_elements(t.events) WITH ORDINALITY e(value, nth) WHERE t.events IS NOT NULL
@@ -158,7 +220,7 @@ BEGIN
             FROM looked_up l
         ), numbered AS (
             SELECT s.*, CASE WHEN s.is_logged THEN
-                o_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.number, s.nth ROWS UNBOUNDED PRECEDING) END AS seq
+                o_tail + count(*) FILTER (WHERE s.is_logged) OVER (ORDER BY s.turn, s.nth ROWS UNBOUNDED PRECEDING) END AS seq
             FROM sorted s
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.is_logged AND n.object IS NOT NULL THEN coalesce(
@@ -177,7 +239,7 @@ BEGIN
                 (not_before, occurred_at, id, to_subscription, topic, object, payload, metadata, key)
             SELECT c.not_before, c.occurred_at, c.id, c.to_subscription, c.topic, c.object, c.payload, c.metadata,
                 CASE WHEN NOT c.is_known THEN c.key END
-            FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.number
+            FROM chained c WHERE c.is_new AND NOT c.is_logged ORDER BY c.turn
         ), found_by_id AS (
             INSERT INTO {schema}.delayed (seq, not_before, occurred_at, id)
             SELECT coalesce(c.seq, c.known_at), o_recorded_at, c.occurred_at, c.id
@@ -235,10 +297,11 @@ DECLARE
     v_reason pg_catalog.text;
 BEGIN
     DELETE FROM {schema}.outbox d WHERE d.ctid = (
-        SELECT o.ctid FROM {schema}.outbox o
-        WHERE o.xid >= coalesce(pg_snapshot_xmax(v_drained), '0'::xid8)
-            OR o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))
-        ORDER BY o.number LIMIT 1
+        SELECT w.place FROM (
+            SELECT o.ctid AS place, {outbox_turn} AS turn, o.number FROM {schema}.outbox o
+            WHERE o.xid >= coalesce(pg_snapshot_xmax(v_drained), '0'::xid8)
+                OR o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_drained)))
+        ) w ORDER BY w.turn, w.number LIMIT 1
     ) RETURNING d.* INTO v_row;
     IF NOT FOUND THEN
         RETURN 0;

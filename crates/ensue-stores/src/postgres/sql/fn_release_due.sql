@@ -21,6 +21,8 @@ DECLARE
     v_recorded_at pg_catalog.timestamptz;
     v_trimmed_to bigint;
     v_moved bigint;
+    -- Whether a transaction of the outbox was moved in part: nothing may come between its events.
+    v_is_between boolean;
 BEGIN
     o_count := 0;
     o_more := false;
@@ -33,6 +35,8 @@ BEGIN
     PERFORM {schema}.lock_log();
     SELECT m.o_count, m.o_more, m.o_tail, m.o_recorded_at, m.o_trimmed_to INTO v_moved, o_more, v_tail, v_recorded_at, v_trimmed_to
     FROM {schema}.outbox_move(p_now, p_hint, p_limit, p_bytes_max) m;
+    v_is_between := o_more AND EXISTS (
+        SELECT 1 FROM {schema}.outbox_state s JOIN {schema}.outbox o ON o.xid = s.moving);
 
     WITH due AS (
         SELECT s.*, v_tail + s.nth AS place
@@ -41,7 +45,8 @@ BEGIN
                 sum(pg_column_size(d.payload) + coalesce(pg_column_size(d.metadata), 0)) OVER so_far AS bytes
             FROM (
                 SELECT * FROM {schema}.delayed w
-                WHERE w.seq IS NULL AND w.not_before <= v_recorded_at ORDER BY w.not_before, w.accepted LIMIT p_limit
+                WHERE w.seq IS NULL AND w.not_before <= v_recorded_at AND NOT v_is_between
+                ORDER BY w.not_before, w.accepted LIMIT p_limit
             ) d
             WINDOW so_far AS (ORDER BY d.not_before, d.accepted ROWS UNBOUNDED PRECEDING)
         ) s

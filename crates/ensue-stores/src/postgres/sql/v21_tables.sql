@@ -14,3 +14,11 @@ BEGIN
     END LOOP;
 END
 $body$;
+
+-- The transaction of the outbox that was moved in part last, because it has more events than one move
+-- takes; 0 if there was none. Its other rows are moved before those of all others (fn_outbox_move.sql).
+CREATE TABLE {schema}.outbox_state (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    moving xid8 NOT NULL DEFAULT '0'
+);
+INSERT INTO {schema}.outbox_state DEFAULT VALUES;
