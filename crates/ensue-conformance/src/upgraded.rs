@@ -421,4 +421,5 @@ async fn retention_goes_on(store: &SharedStore) {
     store.purge_keys(10).await.unwrap();
     store.purge_deliveries(at(4_000), 0, 100).await.unwrap();
     store.purge_jobs(at(4_000), 0, 100).await.unwrap();
+    store.purge_tasks(at(4_000), 0, 100).await.unwrap();
 }

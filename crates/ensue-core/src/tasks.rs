@@ -18,9 +18,21 @@ pub const TASK_PREFIX: &str = "task.";
 pub const NAME_BYTES_MAX: usize = 100;
 /// The priority of a task unless told.
 pub const TASK_PRIORITY: u64 = 100;
+/// So much is the priority of a task that is made by hand above that of its collection.
+pub const MANUAL_PRIORITY_ABOVE: u64 = 1_000;
+
+/// The default priority of a task that is made by hand: a person waits for it, so it runs before those of schedules.
+pub fn manual_priority(of_collection: u64) -> u64 {
+    of_collection.saturating_add(MANUAL_PRIORITY_ABOVE)
+}
 
 /// What the log of a task says last that was called off.
 pub const CALLED_OFF: &str = "it was called off";
+
+/// Is a job of this handler kept as a task? Its key begins as those of tasks do.
+pub fn has_task_prefix(handler: &GroupName) -> bool {
+    handler.as_str().starts_with(TASK_PREFIX)
+}
 
 /// A collection of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,6 +6,7 @@
 
 use crate::config::file::DEFAULT_FILE;
 use crate::config::handlers_check::HandlerConfig;
+use crate::config::sources::CollectionConfig;
 use crate::config::{Settings, handlers_on_store};
 use crate::executors::Executors;
 use anyhow::Context;
@@ -115,9 +116,12 @@ impl Reloading {
         }
         let mut collections = self.bus.collections();
         // Those of the application stay.
-        collections.retain(|one| !self.settings.collections.iter().any(|known| known.collection == *one.collection()));
-        collections.extend(self.executors.collections(&new.collections)?);
-        change.collections(collections);
+        collections.retain(|one| {
+            let is_of_file =
+                |known: &CollectionConfig| known.collection == *one.collection() && !known.is_compiled_in();
+            !self.settings.collections.iter().any(is_of_file)
+        });
+        change.collections(self.executors.collections(&new.collections, collections)?);
         change.apply().await?;
         self.bus.set_workers(new.workers);
         // From here on it goes by these, whatever becomes of the rest: the next reload begins with what is there.

@@ -48,10 +48,7 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let executors = settings.executors();
     executors.bind(&bus, &settings.handlers)?;
     handlers_on_store::check(&bus, &settings.handlers).await?;
-    // Beside those of the application.
-    let mut collections = bus.collections();
-    collections.extend(executors.collections(&settings.collections)?);
-    bus.set_collections(collections).await?;
+    bus.set_collections(executors.collections(&settings.collections, bus.collections())?).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
     declare(&bus, &settings.schedules).await?;

@@ -14,11 +14,13 @@ pub struct History {
     pub count: u64,
     /// Those that ended since so long.
     pub age: SignedDuration,
+    /// The same of tasks, which are counted by themselves; `age` if it is none.
+    pub tasks: Option<SignedDuration>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { count: 100_000, age: SignedDuration::from_hours(7 * 24) }
+        Self { count: 100_000, age: SignedDuration::from_hours(7 * 24), tasks: None }
     }
 }
 
@@ -42,6 +44,15 @@ impl Ensue {
             let some = self.store().purge_jobs(before, history.count, batch).await?;
             forgotten += some;
             if some < batch {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let before = history.tasks.map_or(before, |age| now.checked_sub(age).unwrap_or(Timestamp::MIN));
+        loop {
+            let some = self.store().purge_tasks(before, history.count, batch).await?;
+            forgotten += some;
+            if some < batch {
                 return Ok(forgotten);
             }
             tokio::task::yield_now().await;
@@ -55,6 +66,30 @@ mod tests {
     use crate::testing::{ManualClock, memory_at};
     use crate::{Context, Event, NewEvent};
     use std::time::Duration;
+
+    /// Seed 004: the history of tasks is of use for longer than that of jobs.
+    #[tokio::test]
+    async fn tasks_are_kept_for_longer_than_jobs() {
+        let clock = ManualClock::at(Timestamp::now());
+        let bus = memory_at(&clock).await.unwrap();
+        bus.register("mail", async |_: Event, _: Context| Ok(())).unwrap();
+        let code = async |_: Event, _: Context| Ok::<(), crate::HandlerError>(());
+        let collection = crate::tasks::CollectionHandler::new("s", "c", Default::default(), code).unwrap();
+        bus.set_collections(vec![collection]).await.unwrap();
+        let running = bus.start().await.unwrap();
+        let job = bus.emit(crate::Emit::to("mail")).await.unwrap();
+        let task = bus.run_task("s", "c").await.unwrap();
+        bus.drain().await.unwrap();
+        let day = Duration::from_secs(24 * 3_600);
+        let history = History { tasks: Some(SignedDuration::from_hours(90 * 24)), ..History::default() };
+        clock.advance(8 * day);
+        assert_eq!(bus.forget_history(history).await.unwrap(), 1);
+        assert!(bus.job(job.id).await.unwrap().is_none() && bus.task(&task.id).await.unwrap().is_some());
+        clock.advance(90 * day);
+        assert_eq!(bus.forget_history(history).await.unwrap(), 1);
+        assert!(bus.task(&task.id).await.unwrap().is_none());
+        running.shutdown(Duration::from_secs(30)).await.unwrap();
+    }
 
     #[tokio::test]
     async fn the_newest_are_kept_and_the_old_are_not() {

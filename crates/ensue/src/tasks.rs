@@ -4,8 +4,8 @@
 //! what is added here are the names: sources, collections, ids and statuses ([`ensue_core::tasks`]).
 
 pub use ensue_core::tasks::{
-    Collection, NAME_BYTES_MAX, TASK_PREFIX, TASK_PRIORITY, TaskQuery, TaskStatus, check_name, check_no_task,
-    check_priority, is_task_id, job_of_task,
+    Collection, MANUAL_PRIORITY_ABOVE, NAME_BYTES_MAX, TASK_PREFIX, TASK_PRIORITY, TaskQuery, TaskStatus, check_name,
+    check_no_task, check_priority, is_task_id, job_of_task, manual_priority,
 };
 
 use crate::Ensue;
@@ -52,7 +52,8 @@ pub struct CollectionHandler {
     pub(crate) collection: Collection,
     pub(crate) options: CollectionOptions,
     pub(crate) retry: Retry,
-    pub(crate) code: Arc<dyn ErasedHandler>,
+    /// None if workers elsewhere claim its tasks.
+    pub(crate) code: Option<Arc<dyn ErasedHandler>>,
 }
 
 impl CollectionHandler {
@@ -64,7 +65,24 @@ impl CollectionHandler {
         code: impl Handler<P>,
     ) -> Result<Self, Invalid> {
         let collection = Collection::new(source, name)?;
-        Ok(Self { collection, options, retry: Retry::never(), code: Arc::new(Typed::new(code)) })
+        Ok(Self { collection, options, retry: Retry::never(), code: Some(Arc::new(Typed::new(code))) })
+    }
+
+    /// A collection whose tasks workers elsewhere claim, as jobs of [`Collection::handler`]. `timeout` bounds how long a
+    /// claim may be held in all.
+    pub fn pull(source: &str, name: &str, options: CollectionOptions) -> Result<Self, Invalid> {
+        Ok(Self { collection: Collection::new(source, name)?, options, retry: Retry::never(), code: None })
+    }
+
+    /// The same code with other options.
+    pub fn with_options(self, options: CollectionOptions) -> Self {
+        let ends_itself = self.options.ends_itself;
+        Self { options: CollectionOptions { ends_itself, ..options }, ..self }
+    }
+
+    /// Do workers elsewhere claim its tasks?
+    pub fn is_pull(&self) -> bool {
+        self.code.is_none()
     }
 
     /// How often a task is attempted, and after how long; once unless told.
@@ -157,6 +175,7 @@ impl Ensue {
     }
 
     /// Makes a task for a collection of this process, unless one waits or runs already: the look and the making are one step.
+    /// Its priority is [`MANUAL_PRIORITY_ABOVE`] above that of the collection, so that it runs before those of schedules.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -177,10 +196,17 @@ impl Ensue {
     /// # Ok(()) }
     /// ```
     pub async fn run_task(&self, source: &str, collection: &str) -> Result<TaskStarted, Error> {
+        let priority = manual_priority(self.known_collection(source, collection)?.options.priority);
+        self.run_task_at(source, collection, priority).await
+    }
+
+    /// The same with this priority. One that waits or runs already keeps its own.
+    pub async fn run_task_at(&self, source: &str, collection: &str, priority: u64) -> Result<TaskStarted, Error> {
+        check_priority(priority)?;
         let known = self.known_collection(source, collection)?;
         let collection = &known.collection;
         let job = Emit::to(collection.handler().as_str())
-            .priority(known.options.priority)
+            .priority(priority)
             .attempts_max(known.retry.attempts_max())
             .on_exhausted(OnExhausted::Skip);
         let sent = self.emit(job).await?;

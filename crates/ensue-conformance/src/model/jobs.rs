@@ -12,6 +12,7 @@ use ensue_core::jobs::{
 };
 use ensue_core::store::PAGE_BYTES_MAX;
 use ensue_core::tasks::TaskQuery;
+use ensue_core::tasks::has_task_prefix;
 use ensue_core::text::check_text;
 use ensue_core::{Appended, GroupName, Invalid, Jobs, StoreError, Timestamp};
 use jiff::SignedDuration;
@@ -154,12 +155,13 @@ impl Work {
         runs.or_else(|| lane().filter(|other| other.turn < Some(turn)).min_by_key(|other| other.turn))
     }
 
-    fn purge(&mut self, before: Timestamp, keep: u64, limit: usize) -> usize {
-        let is_over = |job: &&Job| job.state.is_final() && job.turn.is_none();
+    fn purge(&mut self, are_tasks: bool, before: Timestamp, keep: u64, limit: usize) -> usize {
+        let is_over =
+            |job: &&Job| job.state.is_final() && job.turn.is_none() && has_task_prefix(&job.handler) == are_tasks;
         let mut oldest_first: Vec<Job> = self.jobs.iter().filter(is_over).cloned().collect();
         oldest_first.sort_by_key(|job| (job.finished_at, job.id.number()));
-        // Those that died are counted by themselves.
-        let is_dead = |job: &Job| job.state == JobState::Dead;
+        // Jobs that died are counted by themselves.
+        let is_dead = |job: &Job| !are_tasks && job.state == JobState::Dead;
         let count = |dead: bool| oldest_first.iter().filter(|job| is_dead(job) == dead).count() as u64;
         let mut beyond = [false, true].map(|dead| count(dead).saturating_sub(keep));
         let mut goes = |job: &&Job| {
@@ -326,6 +328,10 @@ impl Jobs for Model {
     }
 
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
-        Ok(self.state()?.work.purge(before, keep, limit))
+        Ok(self.state()?.work.purge(false, before, keep, limit))
+    }
+
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        Ok(self.state()?.work.purge(true, before, keep, limit))
     }
 }

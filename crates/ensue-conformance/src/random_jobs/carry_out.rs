@@ -295,7 +295,8 @@ impl Side {
             }
             Step::Purge { before_secs, keep, limit } => {
                 let before = self.start + SignedDuration::from_secs(*before_secs);
-                Answer::Count(self.store.purge_jobs(before, *keep, *limit).await?)
+                let tasks = self.store.purge_tasks(before, *keep, *limit).await?;
+                Answer::Count(tasks + self.store.purge_jobs(before, *keep, *limit).await?)
             }
             Step::Advance { seconds } => {
                 if *seconds < 0 {

@@ -106,3 +106,32 @@ pub async fn purging_never_takes_what_is_live_or_holds_a_lane(factory: &dyn Fact
     assert_eq!(subject.store.purge_jobs(subject.in_secs(60), 0, 100).await, Ok(1), "the one that ran above");
     assert_eq!(subject.run(back, dies()).await, JobState::Dead);
 }
+
+/// Neither pushes the other out, and each is forgotten by its own age.
+pub async fn tasks_are_forgotten_apart_from_other_jobs(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let start = subject.clock.now();
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let id = subject.send_one(job("task.s.c")).await;
+        subject.run_all("task.s.c").await;
+        subject.clock.advance_millis(1_000);
+        tasks.push(id);
+    }
+    tasks.push(subject.a_dead_one(job("task.s.c"), OnExhausted::Skip).await);
+    let others = history(&subject, 3).await;
+    let live = subject.send_one(job("task.s.c")).await;
+    subject.reopen().await;
+    assert_eq!(subject.store.purge_jobs(Timestamp::MAX, 1, 2).await, Ok(2), "bounded");
+    assert_eq!(subject.store.purge_jobs(Timestamp::MAX, 1, 100).await, Ok(1));
+    assert_eq!(ids(&subject.all_jobs().await), [&tasks[..], &[live]].concat());
+    let at = |seconds| start + jiff::SignedDuration::from_secs(seconds);
+    assert_eq!(subject.store.purge_tasks(at(1), 100, 100).await, Ok(1), "by age");
+    assert_eq!(subject.store.purge_tasks(Timestamp::MIN, 1, 1).await, Ok(1), "the oldest first");
+    assert_eq!(subject.store.purge_tasks(Timestamp::MIN, 1, 100).await, Ok(1), "by count, also those that died");
+    assert_eq!(ids(&subject.all_jobs().await), [tasks[3], live]);
+    let other = history(&subject, 1).await;
+    assert_eq!(subject.store.purge_tasks(Timestamp::MAX, 0, 100).await, Ok(1), "never one that lives");
+    assert_eq!(ids(&subject.all_jobs().await), [live, other[0]]);
+    assert_eq!(others.len(), 3);
+}

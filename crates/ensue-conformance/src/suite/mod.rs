@@ -390,6 +390,7 @@ macro_rules! each_behaviour {
                 purging_by_count_keeps_the_youngest
                 those_that_died_are_counted_by_themselves
                 purging_never_takes_what_is_live_or_holds_a_lane
+                tasks_are_forgotten_apart_from_other_jobs
             }
             jobs_tasks {
                 tasks_come_by_time_of_their_source

@@ -289,6 +289,10 @@ impl Jobs for Mutant {
         self.inner.job_servers().await
     }
 
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        self.inner.purge_tasks(before, keep, limit).await
+    }
+
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
         if self.fault == Fault::PurgesWhatHoldsALane {
             let is_dead = |job: &&mut Job| job.state == JobState::Dead;

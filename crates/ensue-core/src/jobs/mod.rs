@@ -338,7 +338,11 @@ pub trait Jobs: Send + Sync + 'static {
     /// Who was said to run jobs, by handler, also where the time has passed.
     async fn job_servers(&self) -> Result<Vec<Server>, StoreError>;
 
-    /// Forgets up to `limit` jobs that are over and hold no lane, with what they said: those that ended before `before`,
+    /// Forgets up to `limit` tasks ([`has_task_prefix`](crate::tasks::has_task_prefix)) that are over, with what they said: those that
+    /// ended before `before`, and the oldest beyond `keep`, however they ended. Answers how many.
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
+
+    /// Forgets up to `limit` other jobs that are over and hold no lane, with what they said: those that ended before `before`,
     /// and the oldest beyond `keep`. Those that died are counted by themselves: no other pushes one out. Answers how many.
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError>;
 }

@@ -92,7 +92,7 @@ async fn checked(file: Option<PathBuf>, mut args: SettingsArgs) -> anyhow::Resul
     // Bound to a log in memory, as a server would to its own: the same mistakes are found.
     let bus = Ensue::memory().await?;
     settings.executors().bind(&bus, &settings.handlers)?;
-    bus.set_collections(settings.executors().collections(&settings.collections)?).await?;
+    bus.set_collections(settings.executors().collections(&settings.collections, bus.collections())?).await?;
     bus.close().await;
     Ok(settings)
 }
@@ -121,6 +121,7 @@ fn merged(settings: &Settings) -> Value {
             "history": {
                 "count": settings.history.count,
                 "age": Span(settings.history.age).to_string(),
+                "tasks": settings.history.tasks.map(|age| Span(age).to_string()),
             },
         },
         "said_by": said_by,

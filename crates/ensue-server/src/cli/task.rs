@@ -46,6 +46,9 @@ pub struct RunArgs {
     source: String,
     /// The collection of it
     collection: String,
+    /// Higher runs first [default: 1000 above the collection's, before those of schedules]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    priority: Option<u64>,
     /// Do not wait for its end
     #[arg(long, short)]
     detach: bool,
@@ -175,7 +178,7 @@ async fn run_one(args: RunArgs) -> anyhow::Result<Outcome> {
     }
     let flags = args.target.flags();
     let target = args.target.open(Access::Read).await?;
-    let (started, is_new) = ask::start(&target, &args.source, &args.collection).await?;
+    let (started, is_new) = ask::start(&target, &args.source, &args.collection, args.priority).await?;
     let id = shown(&started["task_id"]);
     if args.detach {
         match args.output.json {

@@ -31,10 +31,16 @@ pub struct TaskFilter {
 }
 
 /// Makes a task, or finds the one that is there: the answer, and whether it is new.
-pub async fn start(target: &Target, source: &str, collection: &str) -> anyhow::Result<(Value, bool)> {
+pub async fn start(
+    target: &Target,
+    source: &str,
+    collection: &str,
+    priority: Option<u64>,
+) -> anyhow::Result<(Value, bool)> {
     match target {
         Target::Server(remote) => {
-            let query = [("source", source.to_owned()), ("collection", collection.to_owned())];
+            let mut query = vec![("source", source.to_owned()), ("collection", collection.to_owned())];
+            query.extend(priority.map(|priority| ("priority", priority.to_string())));
             let (status, answer) = remote.post_query(&["tasks"], &query).await?;
             Ok((answer, status == StatusCode::CREATED))
         }

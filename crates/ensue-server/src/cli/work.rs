@@ -83,7 +83,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     let executors = settings.executors().with_tally(tally.clone());
     executors.bind(&bus, &settings.handlers)?;
     handlers_on_store::check(&bus, &settings.handlers).await?;
-    bus.set_collections(executors.collections(&settings.collections)?).await?;
+    bus.set_collections(executors.collections(&settings.collections, bus.collections())?).await?;
     bus.set_workers(settings.workers);
     let running = bus.start().await?;
     declare(&bus, &settings.schedules).await?;

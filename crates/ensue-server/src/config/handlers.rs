@@ -124,6 +124,8 @@ pub struct HistorySection {
     pub count: Option<u64>,
     /// For how long.
     pub age: Option<Span>,
+    /// For how long tasks are kept; `age` if it is not said.
+    pub tasks: Option<Span>,
 }
 
 /// The key `webhooks` of the config file.

@@ -275,6 +275,7 @@ impl Settings {
         let history = History {
             count: kept.count.unwrap_or(History::default().count),
             age: kept.age.map_or(History::default().age, |age| age.0),
+            tasks: kept.tasks.map(|age| age.0),
         };
         Ok(Self {
             store,

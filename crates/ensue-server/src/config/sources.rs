@@ -25,8 +25,24 @@ pub struct SourcesSection(pub Vec<(Spanned<String>, SourceFields)>);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceFields {
+    /// What runs for a collection that does not say it itself.
+    pub default: Option<DefaultFields>,
     /// What it has.
     pub collections: Option<Vec<Spanned<CollectionFields>>>,
+}
+
+/// What runs for the collections of a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DefaultFields {
+    /// A program and its arguments.
+    pub command: Option<Spanned<CommandLine>>,
+    /// A URL that every task is posted to.
+    pub webhook: Option<Spanned<String>>,
+    /// What is done with the receiver's answer.
+    pub answer: Option<Spanned<WebhookAnswer>>,
+    /// Workers elsewhere claim the tasks.
+    pub pull: Option<Spanned<bool>>,
 }
 
 /// What can be said about a collection.
@@ -51,6 +67,8 @@ pub struct CollectionFields {
     pub webhook: Option<Spanned<String>>,
     /// What is done with the receiver's answer.
     pub answer: Option<Spanned<WebhookAnswer>>,
+    /// Workers elsewhere claim its tasks.
+    pub pull: Option<Spanned<bool>>,
 }
 
 /// A collection of the config file, checked.
@@ -62,7 +80,7 @@ pub struct CollectionConfig {
     pub field: String,
     /// Which it is.
     pub collection: Collection,
-    /// What runs: a program or a webhook.
+    /// What runs: a program, a webhook, workers elsewhere, or code of the application.
     pub runs: Runs,
     /// How its tasks are run.
     pub options: CollectionOptions,
@@ -73,6 +91,11 @@ pub struct CollectionConfig {
 }
 
 impl CollectionConfig {
+    /// Is it code of the application that runs?
+    pub fn is_compiled_in(&self) -> bool {
+        matches!(self.runs, Runs::CompiledIn(_))
+    }
+
     /// A refusal of a part of it.
     pub fn refusal(&self, part: &str, reason: &str) -> anyhow::Error {
         anyhow!("{}: `{}.{part}` {reason}", self.place, self.field)
@@ -110,9 +133,16 @@ pub fn check(section: SourcesSection, file: &Path, guard: &Guard) -> anyhow::Res
     for (source, fields) in section.0 {
         let wrong = |reason: &str| anyhow!("{}: `sources.{}` {reason}", place(file, &source), source.value);
         ensue::tasks::check_name("source", &source.value).map_err(|invalid| wrong(&invalid.reason))?;
+        let default = match &fields.default {
+            Some(default) => {
+                let at = At { file, field: format!("sources.{}.default", source.value) };
+                at.runs(&RunFields::from(default), guard)?
+            }
+            None => None,
+        };
         for (index, entry) in fields.collections.unwrap_or_default().into_iter().enumerate() {
             let at = At { file, field: format!("sources.{}.collections[{index}]", source.value) };
-            let one = at.check(&source.value, &entry, guard)?;
+            let one = at.check(&source.value, &entry, default.as_ref(), guard)?;
             if let Some(other) = places.insert(one.collection.clone(), one.place.clone()) {
                 return Err(one.refusal("name", &format!("is that of the one at {other}: choose another name")));
             }
@@ -120,6 +150,27 @@ pub fn check(section: SourcesSection, file: &Path, guard: &Guard) -> anyhow::Res
         }
     }
     Ok(all)
+}
+
+/// The fields that say what runs.
+struct RunFields<'a> {
+    command: Option<&'a Spanned<CommandLine>>,
+    webhook: Option<&'a Spanned<String>>,
+    answer: Option<&'a Spanned<WebhookAnswer>>,
+    pull: Option<&'a Spanned<bool>>,
+}
+
+impl<'a> From<&'a DefaultFields> for RunFields<'a> {
+    fn from(DefaultFields { command, webhook, answer, pull }: &'a DefaultFields) -> Self {
+        Self { command: command.as_ref(), webhook: webhook.as_ref(), answer: answer.as_ref(), pull: pull.as_ref() }
+    }
+}
+
+impl<'a> From<&'a CollectionFields> for RunFields<'a> {
+    fn from(fields: &'a CollectionFields) -> Self {
+        let CollectionFields { command, webhook, answer, pull, .. } = fields;
+        Self { command: command.as_ref(), webhook: webhook.as_ref(), answer: answer.as_ref(), pull: pull.as_ref() }
+    }
 }
 
 /// Where one collection stands.
@@ -137,6 +188,7 @@ impl At<'_> {
         &self,
         source: &str,
         entry: &Spanned<CollectionFields>,
+        default: Option<&Runs>,
         guard: &Guard,
     ) -> anyhow::Result<CollectionConfig> {
         let fields = &entry.value;
@@ -161,25 +213,11 @@ impl At<'_> {
             let reason = "is zero, so that nothing could ever succeed: leave it out for no limit";
             return Err(self.refuse(timeout, ".timeout", reason));
         }
-        if let Some(answer) = fields.answer.as_ref().filter(|_| fields.webhook.is_none()) {
-            return Err(self.refuse(answer, ".answer", "is for a `webhook`: add one, or leave it out"));
-        }
-        let runs = match (&fields.command, &fields.webhook) {
-            (Some(command), None) => handlers_check::command_of(&command.value.0)
-                .map_err(|reason| self.refuse(command, ".command", reason))?,
-            (None, Some(webhook)) => {
-                let answer = fields.answer.as_ref().map(|answer| answer.value).unwrap_or_default();
-                handlers_check::webhook_of(&webhook.value, WebhookFormat::Json, answer, guard)
-                    .map_err(|reason| self.refuse(webhook, ".webhook", reason))?
-            }
-            (None, None) => {
-                let reason = "says nothing to run: add a `command: [program, …]` or a `webhook: https://…`";
-                return Err(self.refuse(entry, "", reason));
-            }
-            (Some(_), Some(webhook)) => {
-                return Err(self.refuse(webhook, ".webhook", "stands beside a `command`: write one of them"));
-            }
-        };
+        // Without any it is the application's code that runs (`Ensue::set_collections`).
+        let runs = self
+            .runs(&RunFields::from(fields), guard)?
+            .or_else(|| default.cloned())
+            .unwrap_or_else(|| Runs::CompiledIn(collection.dotted()));
         let retry = match &fields.retry {
             Some(retry) => {
                 handlers_check::retry_of(&retry.value).map_err(|reason| self.refuse(retry, ".retry", reason))?
@@ -202,6 +240,32 @@ impl At<'_> {
         };
         let (place, field) = (place(self.file, entry), self.field.clone());
         Ok(CollectionConfig { place, field, collection, runs, options, retry, schedule })
+    }
+
+    /// What runs; none if nothing is said.
+    fn runs(&self, fields: &RunFields<'_>, guard: &Guard) -> anyhow::Result<Option<Runs>> {
+        if let Some(answer) = fields.answer.filter(|_| fields.webhook.is_none()) {
+            return Err(self.refuse(answer, ".answer", "is for a `webhook`: add one, or leave it out"));
+        }
+        match (fields.command, fields.webhook, fields.pull.filter(|pull| pull.value)) {
+            (None, None, None) => Ok(None),
+            (None, None, Some(_)) => Ok(Some(Runs::Pull)),
+            (Some(command), None, None) => handlers_check::command_of(&command.value.0)
+                .map(Some)
+                .map_err(|reason| self.refuse(command, ".command", reason)),
+            (None, Some(webhook), None) => {
+                let answer = fields.answer.map(|answer| answer.value).unwrap_or_default();
+                handlers_check::webhook_of(&webhook.value, WebhookFormat::Json, answer, guard)
+                    .map(Some)
+                    .map_err(|reason| self.refuse(webhook, ".webhook", reason))
+            }
+            (Some(_), Some(webhook), _) => {
+                Err(self.refuse(webhook, ".webhook", "stands beside a `command`: write one of them"))
+            }
+            (Some(_), None, Some(pull)) | (None, Some(_), Some(pull)) => {
+                Err(self.refuse(pull, ".pull", "stands beside a `command` or `webhook`: write one of them"))
+            }
+        }
     }
 
     /// The schedule that makes its tasks: a job like any other task, and none while one waits or runs.
@@ -257,11 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn default_of_a_source_runs_collections_that_say_nothing_themselves() {
+        let text = "sources:\n  s:\n    default: { command: [./sync.sh] }\n    collections:\n    - name: a\n    - { name: b, pull: true }\n    - { name: c, command: [x] }\n  t:\n    default: { pull: true }\n    collections: [{ name: d }]\n  u:\n    collections: [{ name: e, schedule: '@daily' }]\n";
+        let all = checked(text).unwrap();
+        let runs: Vec<&Runs> = all.iter().map(|one| &one.runs).collect();
+        let command = |program: &str| Runs::Command(vec![program.into()]);
+        let own = Runs::CompiledIn("u.e".into());
+        assert_eq!(runs, [&command("./sync.sh"), &Runs::Pull, &command("x"), &Runs::Pull, &own]);
+        let refusal = checked("sources:\n  s:\n    default: { command: [] }\n").unwrap_err().to_string();
+        assert!(refusal.starts_with("my.yaml:3:25: `sources.s.default.command` names no program"), "{refusal}");
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_with_its_place_and_what_to_do() {
         for (entry, told) in [
             ("{ command: [x] }", "my.yaml:4:7: `sources.s.collections[0].name` is missing"),
             ("{ name: a.b, command: [x] }", "my.yaml:4:15: `sources.s.collections[0].name` may not contain '.'"),
-            ("{ name: a }", "my.yaml:4:7: `sources.s.collections[0]` says nothing to run"),
+            ("{ name: a, command: [x], pull: true }", "my.yaml:4:38: `sources.s.collections[0].pull` stands beside"),
+            ("{ name: a, answer: send }", "my.yaml:4:26: `sources.s.collections[0].answer` is for a `webhook`"),
             ("{ name: a, command: [] }", "my.yaml:4:27: `sources.s.collections[0].command` names no program"),
             ("{ name: a, webhook: nonsense }", "my.yaml:4:27: `sources.s.collections[0].webhook` is no URL"),
             ("{ name: a, webhook: 'http://127.0.0.1/' }", "my.yaml:4:27: `sources.s.collections[0].webhook`"),

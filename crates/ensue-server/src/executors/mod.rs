@@ -104,12 +104,28 @@ impl Executors {
 }
 
 impl Executors {
-    /// What brings the collections of a config file up to date.
-    pub fn collections(&self, configs: &[CollectionConfig]) -> anyhow::Result<Vec<CollectionHandler>> {
-        configs.iter().map(|config| self.collection(config)).collect()
+    /// What brings the collections of a config file up to date, beside those of the application, which may also have code
+    /// for collections of the file.
+    pub fn collections(
+        &self,
+        configs: &[CollectionConfig],
+        mut application: Vec<CollectionHandler>,
+    ) -> anyhow::Result<Vec<CollectionHandler>> {
+        let configured = configs.iter().map(|config| self.collection(config, &application));
+        let configured = configured.collect::<anyhow::Result<Vec<_>>>()?;
+        application.retain(|own| {
+            let is_it = |config: &CollectionConfig| config.collection == *own.collection() && config.is_compiled_in();
+            !configs.iter().any(is_it)
+        });
+        application.extend(configured);
+        Ok(application)
     }
 
-    fn collection(&self, config: &CollectionConfig) -> anyhow::Result<CollectionHandler> {
+    fn collection(
+        &self,
+        config: &CollectionConfig,
+        application: &[CollectionHandler],
+    ) -> anyhow::Result<CollectionHandler> {
         let (collection, tally) = (&config.collection, self.tally.clone());
         let (source, name, options) = (collection.source(), collection.name(), config.options.clone());
         let made = match &config.runs {
@@ -128,9 +144,18 @@ impl Executors {
                     async move { counted(&tally, &cx, webhook.run(event, &cx)).await }
                 })
             }
-            Runs::CompiledIn(_) | Runs::Pull => {
-                return Err(config.refusal("command", "is missing: only a program or a webhook can run a task"));
-            }
+            Runs::Pull => CollectionHandler::pull(source, name, options),
+            Runs::CompiledIn(_) => match application.iter().find(|own| own.collection() == collection) {
+                Some(own) => Ok(own.clone().with_options(options)),
+                None => {
+                    let (place, field) = (&config.place, &config.field);
+                    return Err(anyhow!(
+                        "{place}: `{field}` says nothing to run: add a `command: [program, …]`, a `webhook: https://…` or \
+                         `pull: true`, here or under the source's `default`; or let the application set its code \
+                         (`Ensue::set_collections`)"
+                    ));
+                }
+            },
         };
         let made = made.map_err(|invalid| config.refusal(&invalid.field, &invalid.reason))?;
         Ok(made.retry(config.retry.clone()))

@@ -50,7 +50,7 @@ fn required<'a>(query: &'a Query, name: &'static str, example: &str) -> Result<&
 /// Makes a task
 ///
 /// For a collection of a source, unless one waits or runs already: the look and the making are one step, so that of any
-/// number of requests at once one makes it.
+/// number of requests at once one makes it. By default it runs before those that schedules make.
 #[utoipa::path(
     post,
     path = "/tasks",
@@ -60,6 +60,7 @@ fn required<'a>(query: &'a Query, name: &'static str, example: &str) -> Result<&
     params(
         ("source" = String, Query, description = "The source"),
         ("collection" = String, Query, description = "The collection of it"),
+        ("priority" = Option<u64>, Query, minimum = 1, description = "Higher runs first; by default 1,000 above that of the collection"),
     ),
     responses(
         (status = 201, description = "Made, and on disk", body = TaskStartedShape),
@@ -73,14 +74,27 @@ pub(super) async fn create(
     RawQuery(raw): RawQuery,
     request: Request,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(raw.as_deref(), &["source", "collection"])?;
+    let query = Query::parse(raw.as_deref(), &["source", "collection", "priority"])?;
     let source = required(&query, "source", "github")?.to_owned();
     let collection = required(&query, "collection", "issues")?.to_owned();
+    let priority = match query.text("priority").map(str::parse::<u64>) {
+        None => None,
+        Some(Ok(priority)) => Some(priority),
+        Some(Err(_)) => {
+            return Err(Problem::bad_request("priority", format!("must be a whole number from 1 to {}", u64::MAX)));
+        }
+    };
     FieldsBody::take(request, &app.options, &[]).await?.fields()?;
     // In a task of its own: a client that hangs up meanwhile leaves nobody unrung who waits for it.
     let bus = app.bus.clone();
     let ended = |_| Err(ensue::StoreError::InDoubt("the task that sent it was ended".into()).into());
-    let started = tokio::spawn(async move { bus.run_task(&source, &collection).await }).await.unwrap_or_else(ended)?;
+    let run = async move {
+        match priority {
+            Some(priority) => bus.run_task_at(&source, &collection, priority).await,
+            None => bus.run_task(&source, &collection).await,
+        }
+    };
+    let started = tokio::spawn(run).await.unwrap_or_else(ended)?;
     let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shapes::json(status, &TaskStartedShape::from(&started)))
 }

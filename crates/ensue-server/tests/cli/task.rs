@@ -131,7 +131,7 @@ fn collections_come_and_go_while_the_server_runs() {
     assert!(server.run(folder, &["task", "run", "s", "a"]).bad().contains("it has: b"));
     let followed = server.run(folder, &["task", "run", "s", "b", "--json"]).good();
     let last: Value = serde_json::from_str(followed.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["status"], &last["priority"]), (&json!("SUCCESS"), &json!(7)));
+    assert_eq!((&last["status"], &last["priority"]), (&json!("SUCCESS"), &json!(1_007)));
     std::fs::write(folder.join("go"), "").unwrap();
     until("it ends", || Some(show(&server, folder, &id)).filter(|task| task["status"] == "SUCCESS"));
 }

@@ -38,6 +38,7 @@ on_both_engines! {
     leases_cannot_be_forged;
     many_jobs_complete_with_one_outcome_each;
     job_sends_jobs_with_its_completion;
+    claim_answers_the_same_for_one_job_and_for_many;
 }
 
 /// Rows that no current program writes, such as times without end, stop neither a server nor its loops.

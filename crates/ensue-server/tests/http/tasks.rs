@@ -164,7 +164,7 @@ async fn a_program_has_its_task_and_its_claim() {
     let input: Value = serde_json::from_str(&tasks.until_file("input").await).unwrap();
     let task = &input["task"];
     assert_eq!((&task["id"], &task["source"]), (&json!(id), &json!("s")), "{input}");
-    assert_eq!((&task["collection"], &task["priority"]), (&json!("c"), &json!(7)), "{input}");
+    assert_eq!((&task["collection"], &task["priority"]), (&json!("c"), &json!(1_007)), "{input}");
     assert_eq!((&input["topic"], &task["status"]), (&json!("task.s.c"), &json!("RUNNING")), "{input}");
     tasks.says_how_far(&id, &claim, 2).await;
     tasks.write("go");
@@ -226,4 +226,60 @@ async fn there_is_one_task_at_a_time_through_every_door() {
     tasks.write("go");
     tasks.until(&id, "SUCCESS").await;
     tasks.stop().await;
+}
+
+/// A task that a person asks for runs before those of schedules, unless the request says how urgent it is.
+#[tokio::test]
+async fn manual_task_has_a_higher_priority_than_scheduled_ones() {
+    let bus = Ensue::memory().await.unwrap();
+    let collections = [("a", "true", ""), ("b", "true", "priority: 5"), ("c", "true", "")];
+    let tasks = Tasks::start(bus, HttpOptions::default(), &collections).await;
+    for (query, priority) in [("a", json!(1_100)), ("b", json!(1_005)), ("c&priority=3", json!(3))] {
+        let (id, _) = tasks.run(query).await;
+        assert_eq!(tasks.show(&id).await["priority"], priority, "{query}");
+    }
+    for bad in ["0", "-1", "high", "1.5", "99999999999999999999"] {
+        let refused = tasks.post(&format!("/tasks?source=s&collection=a&priority={bad}")).await;
+        assert!(matches!(refused.status, 400 | 422), "{bad}: {}", refused.text());
+        assert!(refused.text().contains("`priority`"), "{bad}: {}", refused.text());
+    }
+    tasks.stop().await;
+}
+
+/// Seed 004's YAML has no command: workers elsewhere claim the tasks of the collection.
+#[tokio::test]
+async fn tasks_of_a_pulled_collection_are_claimed_by_workers_elsewhere() {
+    let bus = Ensue::memory().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = "sources:\n  s:\n    default: { pull: true }\n    collections:\n    - { name: c, timeout: 1h }\n";
+    let tasks = Tasks::of_config(bus, HttpOptions::default(), folder, text).await;
+    let (id, is_new) = tasks.run("c").await;
+    assert!(is_new && !tasks.run("c").await.1, "one at a time");
+    assert_eq!(tasks.show(&id).await["status"], "SCHEDULED");
+    let job = tasks.server.claim_one("task.s.c").await;
+    assert_eq!(tasks.show(&id).await["status"], "RUNNING");
+    tasks.server.under_ok(&job, "log", json!({"lines": [{"message": "all is new"}]})).await;
+    tasks.server.under_ok(&job, "complete", json!({})).await;
+    assert_eq!(tasks.show(&id).await["status"], "SUCCESS");
+    let logs = tasks.server.get(&format!("/tasks/{id}/logs")).await.json();
+    assert_eq!(logs["logs"][0]["message"], "all is new");
+    tasks.stop().await;
+}
+
+/// Seed 004's YAML without a command is valid where code of the application runs the collection.
+#[tokio::test]
+async fn code_of_the_application_runs_a_collection_of_the_file() {
+    use ensue::tasks::{CollectionHandler, CollectionOptions};
+    let text = "sources:\n  source_id:\n    collections:\n      - name: \"sample_collection\"\n        schedule: \"0/1 * 0 ? * * *\"\n";
+    let section = ensue_server::config::file::ConfigFile::parse("test.yaml", text).unwrap().sources.unwrap();
+    let guard = ensue_server::executors::Guard::default();
+    let configs = ensue_server::config::sources::check(section, std::path::Path::new("test.yaml"), &guard).unwrap();
+    let executors = ensue_server::executors::Executors::new(guard, std::time::Duration::from_secs(30));
+    let refused = executors.collections(&configs, Vec::new()).err().unwrap().to_string();
+    assert!(refused.starts_with("test.yaml:4:9: `sources.source_id.collections[0]` says nothing to run"), "{refused}");
+    let code = async |_: ensue::Event, _: ensue::Context| Ok::<(), ensue::HandlerError>(());
+    let own = |name: &str| CollectionHandler::new("source_id", name, CollectionOptions::default(), code).unwrap();
+    let both = executors.collections(&configs, vec![own("other"), own("sample_collection")]).unwrap();
+    let shown: Vec<_> = both.iter().map(|one| (one.collection().name(), one.options().schedule.as_deref())).collect();
+    assert_eq!(shown, [("other", None), ("sample_collection", Some("0/1 * 0 ? * * *"))]);
 }

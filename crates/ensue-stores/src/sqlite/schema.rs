@@ -388,6 +388,12 @@ INSERT INTO ensue_store_key VALUES (randomblob(32));
 
 /// Version 13 of the schema.
 const V13: &str = "
+-- Tasks are kept as long as other settings say, so that they are found apart from other jobs.
+DROP INDEX ensue_jobs_age;
+CREATE INDEX ensue_jobs_age ON ensue_jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead' AND substr(handler, 1, 5) <> 'task.';
+CREATE INDEX ensue_jobs_tasks_age ON ensue_jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND substr(handler, 1, 5) = 'task.';
 ";
 
 /// Programs made files of these versions before `POSITIONS` had what was kept of a group's last versions.

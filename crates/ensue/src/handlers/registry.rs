@@ -281,12 +281,21 @@ impl Registry {
 
     /// How long a job of a handler that is pulled may be held, if it is known here.
     pub fn pull_timeout(&self, handler: &GroupName) -> Option<Duration> {
-        self.find(handler).filter(|spec| spec.pull).and_then(|spec| spec.limits().timeout)
+        let bound = self.find(handler).filter(|spec| spec.pull);
+        let collected = || self.lock().collection(handler).filter(|one| one.is_pull())?.options.timeout;
+        bound.and_then(|spec| spec.limits().timeout).or_else(collected)
+    }
+
+    /// Do workers elsewhere claim the tasks of this collection?
+    pub fn is_pulled_collection(&self, handler: &GroupName) -> bool {
+        self.lock().collection(handler).is_some_and(CollectionHandler::is_pull)
     }
 
     /// Is there one that is pulled and has a timeout?
     pub fn has_pull_timeouts(&self) -> bool {
-        self.lock().bound.iter().any(|spec| spec.pull && spec.limits().timeout.is_some())
+        let inner = self.lock();
+        inner.bound.iter().any(|spec| spec.pull && spec.limits().timeout.is_some())
+            || inner.collections.iter().any(|one| one.is_pull() && one.options.timeout.is_some())
     }
 
     /// All handlers, as they were bound.

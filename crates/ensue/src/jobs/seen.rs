@@ -122,7 +122,8 @@ impl<'a> Around<'a> {
         }
         let group = self.bus.store().group(handler).await?;
         let is_pull = group.is_some_and(|group| group.kind == GroupKind::Handler)
-            || self.bus.inner().handlers.find(handler).is_some_and(|spec| info(&spec).pull);
+            || self.bus.inner().handlers.find(handler).is_some_and(|spec| info(&spec).pull)
+            || self.bus.inner().handlers.is_pulled_collection(handler);
         self.pulls.insert(handler.clone(), is_pull);
         Ok(is_pull)
     }

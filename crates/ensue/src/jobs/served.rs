@@ -72,11 +72,13 @@ pub(crate) fn all(registry: &Registry) -> HashMap<GroupName, Arc<Served>> {
         options,
         ends_itself: false,
     });
-    let collected = registry.collections().into_iter().map(|one| Served {
-        key: one.collection.handler(),
-        options: one.job_options(),
-        ends_itself: one.options.ends_itself,
-        code: one.code,
+    let collected = registry.collections().into_iter().filter_map(|one| {
+        Some(Served {
+            key: one.collection.handler(),
+            options: one.job_options(),
+            ends_itself: one.options.ends_itself,
+            code: one.code?,
+        })
     });
     bound.chain(registered).chain(collected).map(|served| (served.key.clone(), Arc::new(served))).collect()
 }

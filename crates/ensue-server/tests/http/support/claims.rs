@@ -158,6 +158,49 @@ pub async fn leases_cannot_be_forged(server: &Server) {
     server.group_ok("POST", "g/commit", json!({"cursor": 2, "lease": lease, "release": true}), 200).await;
 }
 
+/// A claimed job has the fields that it is sent with, and those of `GET /v1/jobs/{id}`, however many are claimed at once.
+pub async fn claim_answers_the_same_for_one_job_and_for_many(server: &Server) {
+    let full = json!({"payload": {"n": 1}, "metadata": {"m": 1}, "object": "o:1", "ordered": false, "priority": 7,
+        "attempts_max": 3, "on_exhausted": "skip"});
+    let plain = json!({});
+    let of_object = json!({"object": "o:2"});
+    let shown = |job: &Value| {
+        let mut job = job.clone();
+        for differs in
+            ["id", "handler", "claim", "object", "enqueued_at", "locked_at", "started_at", "lease_expires_at"]
+        {
+            job.as_object_mut().unwrap().remove(differs);
+        }
+        job
+    };
+    for template in [full, plain, of_object] {
+        let with = |handler: &str, object: &str| {
+            let mut job = template.clone();
+            job["handler"] = json!(handler);
+            if !job["object"].is_null() {
+                job["object"] = json!(object);
+            }
+            job
+        };
+        for handler in ["one", "many"] {
+            let alike = ["a", "b", "c"].map(|object| with(handler, object));
+            server.api_ok("POST", "jobs", json!(alike), 201).await;
+        }
+        let mut one = Vec::new();
+        for _ in 0..3 {
+            one.push(server.claim_one("one").await);
+        }
+        let many = server.claim("many", 9).await;
+        assert_eq!(many.iter().map(shown).collect::<Vec<_>>(), one.iter().map(shown).collect::<Vec<_>>());
+        for job in one.iter().chain(&many) {
+            let mut claimed = job.clone();
+            claimed.as_object_mut().unwrap().remove("claim");
+            assert_eq!(claimed, server.job(job["id"].as_str().unwrap()).await);
+            server.under_ok(job, "complete", json!({})).await;
+        }
+    }
+}
+
 /// Jobs are sent in the commit of the completion: once, or not at all.
 pub async fn job_sends_jobs_with_its_completion(server: &Server) {
     let id = server.send_job(json!({"handler": "first", "object": "o"})).await;

@@ -71,6 +71,10 @@ impl Jobs for Moody {
     async fn job_servers(&self) -> Result<Vec<Server>, StoreError> {
         self.store().await?.job_servers().await
     }
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        self.store().await?.purge_tasks(before, keep, limit).await
+    }
+
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
         self.store().await?.purge_jobs(before, keep, limit).await
     }

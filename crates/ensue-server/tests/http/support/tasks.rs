@@ -41,7 +41,7 @@ impl Tasks {
         let section = ConfigFile::parse("test.yaml", text).unwrap().sources.unwrap();
         let configs = sources::check(section, Path::new("test.yaml"), &guard).unwrap();
         let executors = Executors::new(guard, Duration::from_secs(30));
-        bus.set_collections(executors.collections(&configs).unwrap()).await.unwrap();
+        bus.set_collections(executors.collections(&configs, bus.collections()).unwrap()).await.unwrap();
         let running = Some(bus.start().await.unwrap());
         Self { server: Server::serve(bus, options).await, folder, running }
     }
@@ -184,7 +184,7 @@ pub async fn a_task_is_made_runs_and_ends(bus: Ensue) {
         ("id", json!(id)),
         ("source", json!("s")),
         ("collection", json!("c")),
-        ("priority", json!(7)),
+        ("priority", json!(1_007)),
         ("finished_at", json!("")),
         ("attempts_max", json!(1)),
     ] {

@@ -155,6 +155,11 @@ impl Jobs for PostgresStore {
 
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
         self.check_writable()?;
-        self.forget_jobs(before, keep, limit).await
+        self.forget_jobs(false, before, keep, limit).await
+    }
+
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        self.check_writable()?;
+        self.forget_jobs(true, before, keep, limit).await
     }
 }

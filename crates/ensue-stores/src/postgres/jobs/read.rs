@@ -86,9 +86,15 @@ impl PostgresStore {
     }
 
     /// What a lost try has forgotten is not counted again.
-    pub(super) async fn forget_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+    pub(super) async fn forget_jobs(
+        &self,
+        are_tasks: bool,
+        before: Timestamp,
+        keep: u64,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
         let params = (Micros(before), place(keep), rows_max(limit));
-        let row = self.server.query_one(&self.sql.jobs.purge, &[&params.0, &params.1, &params.2]).await?;
+        let row = self.server.query_one(&self.sql.jobs.purge, &[&are_tasks, &params.0, &params.1, &params.2]).await?;
         Ok(row.get::<_, i64>(0) as usize)
     }
 }

@@ -142,7 +142,7 @@ impl JobsSql {
                 "SELECT {schema}.jobs_served($3::text[], coalesce($1::timestamptz, clock_timestamp()) + $2::bigint * interval '1 microsecond')",
             ),
             servers: sql("SELECT handler, until FROM {schema}.job_servers ORDER BY handler"),
-            purge: sql(&function("jobs_purge", 3)),
+            purge: sql(&function("jobs_purge", 4)),
             rules: sql(
                 "SELECT s.version, r.kind, r.scope, r.id, r.reason, r.author, r.created_at, r.expires_at, r.set_by \
                  FROM {schema}.rules_state s LEFT JOIN {schema}.rules r ON true",

@@ -80,7 +80,7 @@ AS $body$
             outbox_fault,outbox_move_rows,outbox_reject,
             grants,group_delete,group_make,group_replay,group_seek,group_sweep,is_task,
             job_bucket,job_kept,job_say,jobs_end,jobs_enqueue,jobs_fetch,jobs_go_on,jobs_insert,
-            jobs_lock,jobs_place,jobs_purge,jobs_ready,jobs_renew,jobs_ring,jobs_say,jobs_send_alike,
+            jobs_forget,jobs_lock,jobs_place,jobs_purge,jobs_ready,jobs_renew,jobs_ring,jobs_say,jobs_send_alike,
             jobs_sent_before,jobs_served,jobs_settle,jobs_steer,jobs_succeed,jobs_tell,jobs_turn,jobs_turn_object,
             jobs_wake,lane_ask,lanes_park,lock_log,log_bytes,log_tail,member_expired_forget,
             member_leave,member_renew,member_serve,members_forget,new_id,object_is_held,outbox_drain,

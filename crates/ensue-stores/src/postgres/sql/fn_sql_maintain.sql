@@ -80,7 +80,9 @@ BEGIN
     again := {schema}.group_sweep(1000) OR again;
     IF NOT EXISTS (SELECT 1 FROM {schema}.members m WHERE m.kind = 'handler' AND m.lease_until > clock_timestamp()) THEN
         -- Nobody runs a node, who would do it by its own settings.
-        again := {schema}.jobs_purge(clock_timestamp() - interval '7 days', 100000, 1000) >= 1000 OR again;
+        again := {schema}.jobs_purge(false, clock_timestamp() - interval '7 days', 100000, 1000) >= 1000 OR again;
+        -- How long tasks are kept only nodes know.
+        again := {schema}.jobs_purge(true, '-infinity', 100000, 1000) >= 1000 OR again;
         again := {schema}.deliveries_purge(clock_timestamp() - interval '7 days', 100000, 1000) >= 1000 OR again;
     END IF;
     -- Behind what locks groups and members: so do those who settle.

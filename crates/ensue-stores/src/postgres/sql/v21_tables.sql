@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
-            AND p.proname = ANY ('{complete_job}')
+            AND p.proname = ANY ('{jobs_purge,complete_job}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', v_old);
     END LOOP;
@@ -22,3 +22,10 @@ CREATE TABLE {schema}.outbox_state (
     moving xid8 NOT NULL DEFAULT '0'
 );
 INSERT INTO {schema}.outbox_state DEFAULT VALUES;
+
+-- Tasks are kept as long as other settings say, so that they are found apart from other jobs.
+DROP INDEX IF EXISTS {schema}.jobs_over, {schema}.jobs_tasks_over;
+CREATE INDEX jobs_over ON {schema}.jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead' AND NOT starts_with(handler, 'task.');
+CREATE INDEX jobs_tasks_over ON {schema}.jobs (finished_at, number)
+    WHERE finished_at IS NOT NULL AND turn IS NULL AND starts_with(handler, 'task.');

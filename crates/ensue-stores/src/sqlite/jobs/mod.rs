@@ -124,14 +124,25 @@ impl Jobs for SqliteStore {
     }
 
     async fn purge_jobs(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
-        let old = self.look_at_positions(move |connection| read::old(connection, before, keep, limit)).await?;
+        self.purge(read::Past::Jobs, before, keep, limit).await
+    }
+
+    async fn purge_tasks(&self, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        self.purge(read::Past::Tasks, before, keep, limit).await
+    }
+}
+
+impl SqliteStore {
+    /// Forgets a bounded part of the jobs or tasks that are over.
+    async fn purge(&self, past: read::Past, before: Timestamp, keep: u64, limit: usize) -> Result<usize, StoreError> {
+        let old = self.look_at_positions(move |connection| read::old(connection, past, before, keep, limit)).await?;
         if old.is_empty() {
             return Ok(0);
         }
         self.change_alone(move |changing| {
             changing.sql(|connection| {
                 // What was brought back meanwhile is not old any more.
-                let old = read::old(connection, before, keep, limit)?;
+                let old = read::old(connection, past, before, keep, limit)?;
                 read::forget(connection, &old)?;
                 Ok(old.len())
             })

@@ -124,19 +124,39 @@ pub(super) fn servers(connection: &Connection) -> rusqlite::Result<Vec<Server>> 
         .collect()
 }
 
-/// Jobs that may be forgotten: those that ended before `before`, and the oldest beyond `keep`, counted for themselves among
-/// those that died.
+/// Whose history is meant.
+#[derive(Clone, Copy)]
+pub(super) enum Past {
+    Jobs,
+    Tasks,
+}
+
+impl Past {
+    /// The parts that are counted for themselves.
+    fn parts(self) -> &'static [&'static str] {
+        match self {
+            Self::Jobs => &[
+                "FROM ensue_jobs INDEXED BY ensue_jobs_dead
+                 WHERE state = 'dead' AND turn IS NULL AND substr(handler, 1, 5) <> 'task.'",
+                "FROM ensue_jobs INDEXED BY ensue_jobs_age WHERE finished_at IS NOT NULL AND turn IS NULL
+                     AND state <> 'dead' AND substr(handler, 1, 5) <> 'task.'",
+            ],
+            Self::Tasks => &["FROM ensue_jobs INDEXED BY ensue_jobs_tasks_age
+                 WHERE finished_at IS NOT NULL AND turn IS NULL AND substr(handler, 1, 5) = 'task.'"],
+        }
+    }
+}
+
+/// Jobs that may be forgotten: those that ended before `before`, and of each part the oldest beyond `keep`.
 pub(super) fn old(
     connection: &Connection,
+    past: Past,
     before: Timestamp,
     keep: u64,
     limit: usize,
 ) -> rusqlite::Result<Vec<JobNumber>> {
-    const DEAD: &str = "FROM ensue_jobs INDEXED BY ensue_jobs_dead WHERE state = 'dead' AND turn IS NULL";
-    const OTHERS: &str = "FROM ensue_jobs INDEXED BY ensue_jobs_age
-         WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead'";
     let mut old = Vec::new();
-    for those in [DEAD, OTHERS] {
+    for those in past.parts() {
         let there: i64 =
             connection.prepare_cached(&format!("SELECT count(*) {those}"))?.query_row([], |row| row.get(0))?;
         let too_many = usize::try_from((there as u64).saturating_sub(keep)).unwrap_or(usize::MAX);
