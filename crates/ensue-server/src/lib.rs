@@ -11,6 +11,7 @@ pub mod config;
 pub mod executors;
 pub mod http;
 mod reload;
+mod scaler;
 pub mod serve;
 
 pub use http::{Hosts, HttpOptions, Tokens, router, router_with};

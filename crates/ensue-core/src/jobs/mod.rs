@@ -20,6 +20,7 @@ pub mod lifecycle;
 pub mod notices;
 pub mod patience;
 pub mod progress;
+pub mod scaling;
 mod seen;
 
 pub use job::{Cause, Job, JobError, JobId, JobLine, JobNumber, NewJob};

@@ -77,3 +77,40 @@ fn so_many_at_most_is_an_end_when_there_are_fewer() {
     let text = run(path, &["work", "--max-events", "1000", "--ttl", "300s"]).good();
     assert!(text.contains("1 done, 0 failed: nothing is left to do now"), "{text}");
 }
+
+/// Seed 002's `queue_name`: a worker serves a part of the handlers, and leaves the others to other workers.
+#[test]
+fn worker_runs_only_the_handlers_that_it_is_started_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let config = "handlers:\n  order:\n  - { name: a, command: [sh, -c, 'echo a >> done'], start: beginning }\n  order.paid:\n  - { name: b, command: [sh, -c, 'echo b >> done'], start: beginning }\n";
+    std::fs::write(path.join("ensue.yaml"), config).unwrap();
+    run(path, &["publish", "order.paid", "--store", "ensue.db", "--create"]).good();
+    let unknown = run(path, &["work", "--drain", "--handlers", "order.b"]).bad();
+    assert!(unknown.contains("`order.b`") && unknown.contains("order.a, order.paid.b"), "{unknown}");
+    let ran = || std::fs::read_to_string(path.join("done")).unwrap_or_default();
+    run(path, &["work", "--drain", "--handlers", "order.paid"]).good();
+    assert_eq!(ran(), "b\n");
+    run(path, &["work", "--drain", "--handlers", "order.a,order.paid.b"]).good();
+    assert_eq!(ran(), "b\na\n");
+}
+
+/// Seed 002's `spawn_new`: none of these programs ends before six of them run, and there are two workers to begin with.
+#[test]
+fn workers_grow_up_to_the_scale_while_much_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::create_dir(path.join("began")).unwrap();
+    let script = "touch began/$ENSUE_EVENT_SEQ; while [ $(ls began | wc -l) -lt 6 ]; do sleep 0.05; done";
+    let config = format!(
+        "workers: 2\nhandlers:\n  order:\n  - {{ name: h, command: [sh, -c, '{script}'], concurrency: 2, start: beginning }}\n"
+    );
+    std::fs::write(path.join("ensue.yaml"), config).unwrap();
+    for object in 0..12 {
+        run(path, &["publish", "order", "--object", &format!("o:{object}"), "--store", "ensue.db", "--create"]).good();
+    }
+    let text = run(path, &["work", "--drain", "--scale", "8", "--ttl", "100s"]).good();
+    assert!(text.contains("12 done, 0 failed: nothing is left to do now"), "{text}");
+    let fewer = run(path, &["work", "--drain", "--scale", "1"]).bad();
+    assert!(fewer.contains("--scale 1 is fewer than the 2 workers"), "{fewer}");
+}

@@ -31,7 +31,7 @@ pub use ensue_core::handling::retry::ATTEMPTS_LIMIT;
 pub use ensue_core::jobs::{
     Cause, Claim, Enqueued, Held, Input, Job, JobChange, JobCount, JobEnd, JobError, JobId, JobLine, JobNumber,
     JobPage, JobQuery, JobRenewed, JobSettled, JobState, Jobs, NewJob, Progress, Server, Steer, Steered, Woken,
-    lifecycle, notices, seen_counts,
+    lifecycle, notices, scaling, seen_counts,
 };
 
 pub use elsewhere::{ClaimRef, ClaimedJob, Completion, JobOutcome};
