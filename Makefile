@@ -4,7 +4,7 @@ KILLS ?= 1000
 BENCH_EVENTS ?= 10000000
 CASES ?= 5000
 
-.PHONY: help run test check bench crash nodes races compare pooler years versions
+.PHONY: help run test check bench crash failover nodes races compare pooler years versions
 
 help: ## Shows what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -26,6 +26,10 @@ crash: ## The long crash campaign: KILLS=1000 times kill -9, on both engines
 	bash scripts/prepare.sh
 	ENSUE_KILLS=$(KILLS) cargo run --quiet -p ensue-conformance --bin with-postgres -- \
 		cargo test -p ensue-server --test crash -- --nocapture --test-threads 1
+
+failover: ## A primary killed and its asynchronous standby promoted, 20 times: everything on it is handled
+	bash scripts/prepare.sh
+	ENSUE_FAILOVERS=20 cargo test --workspace --features ensue/sqlx --test bus -- --nocapture failover_standby
 
 nodes: ## The long campaigns of many nodes: one of three killed 60 times, every 5 s; Postgres itself killed 20 times
 	bash scripts/prepare.sh

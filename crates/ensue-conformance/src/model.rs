@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use ensue_core::clock::Clock;
 use ensue_core::event::whole_microseconds;
 use ensue_core::jobs::Job;
+use ensue_core::positions::EventAt;
 use ensue_core::retention::Bounds;
 use ensue_core::rules::Rule;
 use ensue_core::store::{Cancelled, PAGE_BYTES_MAX, Page, Read, Released, SCAN_MAX, SharedStore};
@@ -85,6 +86,12 @@ impl State {
 
     fn first(&self) -> Seq {
         self.last + 1 - self.log.len() as Seq
+    }
+
+    /// Does the log hold this event? What is forgotten counts as held.
+    fn has(&self, event: EventAt) -> bool {
+        let stored = self.log.iter().find(|stored| stored.seq == event.seq).map(|stored| stored.id);
+        event.is_held(stored, self.first())
     }
 
     fn bounds(&self) -> Bounds {
@@ -251,6 +258,7 @@ impl Model {
         state.recorded_at = state.log.last().map_or(Timestamp::MIN, |event| event.recorded_at);
         let last = state.last;
         state.keys.retain(|key| key.answer.seq.is_none_or(|seq| seq <= last));
+        state.known.go_back(last);
     }
 
     /// The state, while the store is open.

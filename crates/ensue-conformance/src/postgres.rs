@@ -7,6 +7,8 @@
 //!
 //! Processes are found in `/proc` and ended by their id, so this is for Linux.
 
+mod standby;
+
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::fs;
 use std::net::TcpListener;
@@ -66,6 +68,14 @@ impl PrivatePostgres {
     }
 
     fn make(is_durable: bool) -> Result<Self> {
+        let mut server = Self::in_new_folder(is_durable)?;
+        server.initdb()?;
+        server.run(true)?;
+        Ok(server)
+    }
+
+    /// Without data.
+    fn in_new_folder(is_durable: bool) -> Result<Self> {
         let binaries = find_binaries()?;
         let folder = tempfile::Builder::new().prefix("ensue-pg-").tempdir().context("no temporary folder")?;
         let run_as = if fs::metadata(folder.path())?.uid() == 0 { Some(unprivileged_user()?) } else { None };
@@ -73,10 +83,7 @@ impl PrivatePostgres {
             chown(folder.path(), Some(user.uid), Some(user.gid)).context("cannot give the data folder away")?;
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700))?;
-        let mut server = Self { binaries, folder, run_as, port: 0, is_durable, postmaster: None };
-        server.initdb()?;
-        server.run(true)?;
-        Ok(server)
+        Ok(Self { binaries, folder, run_as, port: 0, is_durable, postmaster: None })
     }
 
     /// Its address.

@@ -5,6 +5,7 @@
 //! events and ever more thinly for older ones, in bounded memory. Two logs that parted are equal up to one place and
 //! differ after it, so a few lookups find the newest remembered event that both have.
 
+use ensue_core::positions::EventAt;
 use ensue_core::store::SharedStore;
 use ensue_core::{Event, EventId, Seq, StoreError};
 
@@ -59,6 +60,13 @@ impl Marks {
             Ok(index) => self.marks[index].1 == id,
             Err(_) => true,
         }
+    }
+
+    /// The event at a place, if it is remembered.
+    pub fn at(&self, seq: Seq) -> Option<EventAt> {
+        let index = self.marks.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
+        let (seq, id) = self.marks[index];
+        Some(EventAt { seq, id })
     }
 
     /// Forgets what comes after a place.

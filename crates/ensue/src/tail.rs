@@ -19,13 +19,14 @@ use crate::marks::Marks;
 use crate::own::Own;
 use crate::pages::Pages;
 use ensue_core::event::EVENT_BYTES_MAX;
+use ensue_core::positions::EventAt;
 use ensue_core::store::{PAGE_BYTES_MAX, Read, SharedStore};
 use ensue_core::{Event, EventId, Filter, Seq, StoreError};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, broadcast, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
 use tokio::time::Instant;
 
 /// How many pages a stream may lag behind before it has to read the store itself.
@@ -88,10 +89,22 @@ pub(crate) struct Tail {
     /// gets the rest from the hand-out.
     read_to: AtomicU64,
     setbacks: watch::Sender<Setbacks>,
+    /// Never behind what was handed out or may be read: see [`Known`].
+    known: Mutex<Known>,
     /// The hand-out of the running task, which alone keeps it open; none while nobody listens. The task ends by itself
     /// only under this lock, so a listener that finds it here is served; if it ends with its runtime, listeners find
     /// the hand-out closed and begin another.
-    running: Mutex<Option<broadcast::WeakSender<Arc<Chunk>>>>,
+    running: AsyncMutex<Option<broadcast::WeakSender<Arc<Chunk>>>>,
+}
+
+/// What the tail knows of the end of the log. What a reader was given after as many setbacks comes from a log that holds
+/// the newest event, and is not behind it. So if the log holds that event, all that the reader has seen is in it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Known {
+    /// How often the log had gone back.
+    pub setbacks: u64,
+    /// The newest event that was read; none while there is none.
+    pub newest: Option<EventAt>,
 }
 
 /// Where the log ends, and when somebody said so.
@@ -139,10 +152,11 @@ impl Position {
 impl Tail {
     pub fn new(store: SharedStore, bell: watch::Receiver<Seq>, health: Arc<Health>) -> Self {
         let (behind, read_to) = (Notify::new(), AtomicU64::new(0));
-        let (heard, setbacks, running) = (watch::Sender::new(None), watch::Sender::default(), Mutex::new(None));
+        let (heard, setbacks, running) = (watch::Sender::new(None), watch::Sender::default(), AsyncMutex::new(None));
         let own = Arc::new(Own::default());
         store.follow(own.clone());
-        Self { store, own, health, bell, behind, heard, read_to, setbacks, running }
+        let known = Mutex::default();
+        Self { store, own, health, bell, behind, heard, read_to, setbacks, known, running }
     }
 
     /// Listens to everything that enters the log from now on. What was there before the call is the caller's to read
@@ -155,7 +169,18 @@ impl Tail {
         let bell = self.bell.clone();
         let session = self.store.session();
         let at = self.store.bounds().await?.last;
-        let position = Position { at, session, marks: Marks::at_end(&self.store, at).await?, pages: Pages::of_tail() };
+        let marks = Marks::at_end(&self.store, at).await?;
+        // It may have gone back while nobody listened.
+        let setbacks = self.known().setbacks;
+        let is_another = match self.known().newest {
+            Some(before) => !self.holds(before).await?,
+            None => false,
+        };
+        self.set_known(setbacks + u64::from(is_another), marks.at(at));
+        if is_another {
+            self.setbacks.send_modify(|setbacks| setbacks.add(0));
+        }
+        let position = Position { at, session, marks, pages: Pages::of_tail() };
         self.own.listen(true);
         self.read_to.store(at, Ordering::SeqCst);
         let (handout, live) = broadcast::channel(PAGES_BEHIND_MAX);
@@ -167,6 +192,28 @@ impl Tail {
     /// Up to where the log was read: no stream may go further by itself.
     pub fn read_to(&self) -> Seq {
         self.read_to.load(Ordering::SeqCst)
+    }
+
+    /// What is known of the end of the log.
+    pub fn known(&self) -> Known {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_known(&self, setbacks: u64, newest: Option<EventAt>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { setbacks, newest };
+    }
+
+    /// Does the log hold this event? What is forgotten counts as held.
+    async fn holds(&self, event: EventAt) -> Result<bool, StoreError> {
+        let stored = self.store.event(event.seq).await?.map(|stored| stored.id);
+        Ok(event.is_held(stored, self.store.bounds().await?.first))
+    }
+
+    /// Comes back once the log has gone back more often than this.
+    pub async fn went_back(&self, setbacks: u64) {
+        // The tail has this sender, so it does not go away meanwhile.
+        let mut known = self.setbacks.subscribe();
+        let _more = known.wait_for(|known| known.count > setbacks).await;
     }
 
     /// Lets the tail look at the log now.
@@ -227,6 +274,7 @@ impl Tail {
                     look_anyway &= !is_all;
                     chunk.events.iter().for_each(|event| position.marks.push(event));
                     position.at = chunk.next;
+                    self.set_known(chunk.setbacks, position.marks.at(position.at));
                     self.read_to.store(position.at, Ordering::SeqCst);
                     let _nobody_listens = handout.send(Arc::new(chunk));
                     continue;
@@ -239,6 +287,7 @@ impl Tail {
                     position.at = kept_to;
                     // Before the setback is told: who hears of it does not go further than this.
                     self.read_to.store(kept_to, Ordering::SeqCst);
+                    self.set_known(self.known().setbacks + 1, position.marks.at(kept_to));
                     self.setbacks.send_modify(|setbacks| setbacks.add(kept_to));
                     continue;
                 }

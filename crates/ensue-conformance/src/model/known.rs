@@ -180,6 +180,15 @@ impl Known {
         groups.iter().for_each(|group| self.forget_expired(group, now));
     }
 
+    /// The log ends here again: what was written of later events is lost with them. Who has which slot is not: a replica
+    /// may lack the last writes about events and have those about slots, if these came before.
+    pub fn go_back(&mut self, last: Seq) {
+        let slots = self.groups.iter_mut().flat_map(|group| &mut group.slots);
+        slots.for_each(|slot| slot.cursor = slot.cursor.min(last));
+        self.lanes.retain(|row| row.lane.position <= last);
+        self.deliveries.retain(|delivery| delivery.seq <= last);
+    }
+
     /// Takes the slots of a group from whoever has them, but for one.
     pub fn take_slots(&mut self, name: &GroupName, but: Option<Uuid>, now: Timestamp) {
         let Some(group) = self.group_mut(name) else { return };

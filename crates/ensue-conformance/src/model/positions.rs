@@ -96,6 +96,9 @@ impl State {
         if !self.known.holds(&change, now) {
             return Settled::FenceLost;
         }
+        if !change.relies_on.is_none_or(|event| self.has(event)) {
+            return Settled::WentBack;
+        }
         let mut changed = self.clone();
         let at = changed.time(clock);
         let events = std::mem::take(&mut change.events);

@@ -90,6 +90,7 @@ pub(super) struct Given {
 pub(super) enum Told {
     Done(Vec<(Option<Seq>, Option<Seq>, bool)>),
     FenceLost,
+    WentBack,
     Refused(StoreError),
 }
 
@@ -406,6 +407,7 @@ impl Side {
                 let settled = self.store.settle(changes).await?.into_iter().map(|settled| match settled {
                     Settled::Done(appended) => Told::Done(placed(&appended)),
                     Settled::FenceLost => Told::FenceLost,
+                    Settled::WentBack => Told::WentBack,
                     Settled::Refused(error) => Told::Refused(error),
                 });
                 Answer::Settled(settled.collect())

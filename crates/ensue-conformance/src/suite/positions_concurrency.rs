@@ -110,7 +110,7 @@ pub async fn nothing_is_settled_after_a_takeover(factory: &dyn Factory) {
                     settled.push(cursor);
                 }
                 Settled::FenceLost => lost += 1,
-                Settled::Refused(error) => panic!("{error}"),
+                settled @ (Settled::WentBack | Settled::Refused(_)) => panic!("{settled:?}"),
             }
             moved.send_replace(cursor);
             if lost == 5 {

@@ -6,7 +6,7 @@ use super::positions::{PAST_THE_LEASE_MILLIS, delivery, entries, line, object_la
 use super::seqs;
 use crate::factory::Factory;
 use ensue_core::jobs::{JobState, NewJob};
-use ensue_core::positions::{LaneChange, LaneQuery, Lost, Settled, SlotChange};
+use ensue_core::positions::{EventAt, LaneChange, LaneQuery, Lost, Settled, SlotChange};
 use ensue_core::{Appended, NewEvent, Seq, StoreError};
 use jiff::SignedDuration;
 
@@ -17,7 +17,7 @@ fn placed(appended: &[Appended]) -> Vec<(Option<Seq>, Option<Seq>)> {
 fn published(settled: &Settled) -> &[Appended] {
     match settled {
         Settled::Done(appended) => appended,
-        Settled::FenceLost | Settled::Refused(_) => panic!("{settled:?}"),
+        Settled::FenceLost | Settled::WentBack | Settled::Refused(_) => panic!("{settled:?}"),
     }
 }
 
@@ -33,6 +33,49 @@ fn everything(subject: &Subject, change: SlotChange, seq: Seq) -> SlotChange {
         lost: Some(Lost { from: 1, to: 1 }),
         ..change
     }
+}
+
+/// H44: the log has lost the event, or another has taken its place: of the change nothing is written, while what others
+/// write in the same commit is. What retention took cannot be compared.
+pub async fn a_change_that_relies_on_an_event_that_the_log_lacks_changes_nothing(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    subject.fill("t", Some("o"), 5).await;
+    subject.make_handler("h", 1).await;
+    subject.make_handler("i", 1).await;
+    let me = process(1);
+    let mine = subject.take_one("h", &me).await;
+    let other = subject.take_one("i", &me).await;
+    subject.put_lanes(&mine, [waiting(object_lane("p"), 2)]).await;
+    let (before, lane) = (subject.group("h").await, subject.lane("h", &object_lane("p")).await);
+
+    let third = subject.store.event(3).await.expect("a look").expect("it is there");
+    let held = EventAt::of(&third);
+    let replaced = EventAt { seq: 4, ..held };
+    let beyond = EventAt { seq: 6, ..held };
+    let on = |event: EventAt, change: &SlotChange| SlotChange { relies_on: Some(event), ..change.clone() };
+    let cursor_alone = SlotChange { cursor: Some(4), ..mine.clone() };
+    let good = on(held, &everything(&subject, other, 3));
+    let changes = vec![
+        on(replaced, &everything(&subject, mine.clone(), 4)),
+        on(beyond, &everything(&subject, mine.clone(), 4)),
+        good,
+        on(replaced, &cursor_alone),
+        on(beyond, &SlotChange { fence: mine.fence + 1, ..cursor_alone.clone() }),
+    ];
+    let answers = subject.store.settle(changes).await.expect("settled");
+    assert_eq!(placed(published(&answers[2])), [(Some(6), Some(5))]);
+    for back in [0, 1, 3] {
+        assert_eq!(answers[back], Settled::WentBack, "answer {back}");
+    }
+    assert_eq!(answers[4], Settled::FenceLost);
+    assert_eq!(subject.group("h").await, before);
+    assert_eq!(subject.lane("h", &object_lane("p")).await, lane);
+    assert_eq!(subject.store.deliveries(4).await.expect("a look"), []);
+
+    subject.settle_done(on(held, &SlotChange { cursor: Some(3), ..mine.clone() })).await;
+    subject.store.trim(4, 10).await.expect("trimmed");
+    subject.settle_done(on(held, &cursor_alone)).await;
+    assert_eq!(subject.group("h").await.cursor(), 4);
 }
 
 /// H16: A stood still while B took its slot, and goes on: of all that it still has to write nothing is written, while

@@ -38,6 +38,7 @@ pub use subscription::{NewSubscription, SubscriptionChanges, SubscriptionState};
 
 use crate::error::StoreError;
 use crate::event::{Appended, Entry, Event, Seq};
+use crate::id::EventId;
 use crate::jobs::NewJob;
 use crate::key::{GroupName, ObjectKey};
 use async_trait::async_trait;
@@ -93,6 +94,30 @@ pub struct Renewed {
     pub members: Vec<Member>,
 }
 
+/// An event by its place and its id. A promoted replica may lack the last events and give their places to others (H35),
+/// so a place alone does not tell that the event there is the same. If the log holds it, the log is also the same up to
+/// there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventAt {
+    /// Its place.
+    pub seq: Seq,
+    /// Its id.
+    pub id: EventId,
+}
+
+impl EventAt {
+    /// Of this event.
+    pub fn of(event: &Event) -> Self {
+        Self { seq: event.seq, id: event.id }
+    }
+
+    /// Does the log hold it? `stored` is the event that the log has at its place, `first` the oldest place that is not
+    /// forgotten: what is forgotten cannot be compared, and counts as held.
+    pub fn is_held(self, stored: Option<EventId>, first: Seq) -> bool {
+        stored.map_or(self.seq < first, |id| id == self.id)
+    }
+}
+
 /// What an owner writes about one slot: all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotChange {
@@ -104,6 +129,8 @@ pub struct SlotChange {
     pub member: Uuid,
     /// Under which fence.
     pub fence: Fence,
+    /// The newest event that its writer has seen, if it has seen any. Nothing is written if the log does not hold it.
+    pub relies_on: Option<EventAt>,
     /// Everything of this slot up to here is done, or is in a lane of its own. Never goes back: a smaller one changes
     /// nothing.
     pub cursor: Option<Seq>,
@@ -124,10 +151,10 @@ pub struct SlotChange {
 impl SlotChange {
     /// A change of nothing yet.
     pub fn new(group: GroupName, slot: SlotNumber, member: Uuid, fence: Fence) -> Self {
-        let (cursor, lost) = (None, None);
+        let (relies_on, cursor, lost) = (None, None, None);
         let (lanes, deliveries, lines) = (Vec::new(), Vec::new(), Vec::new());
         let (events, jobs) = (Vec::new(), Vec::new());
-        Self { group, slot, member, fence, cursor, lanes, deliveries, lines, events, jobs, lost }
+        Self { group, slot, member, fence, relies_on, cursor, lanes, deliveries, lines, events, jobs, lost }
     }
 }
 
@@ -138,6 +165,9 @@ pub enum Settled {
     Done(Vec<Appended>),
     /// The slot is somebody else's: nothing of this change was written.
     FenceLost,
+    /// The log does not hold the event that the change relies on: a failover has lost it. Nothing of this change was
+    /// written.
+    WentBack,
     /// The events cannot be published, or the jobs not be sent: nothing of this change was written.
     Refused(StoreError),
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 async fn what_is_not_there_is_said_to_be_missing() {
     let server = Server::start().await;
     let id = "0190a5a0-0000-7000-8000-000000000001";
-    let lease = format!("02{}", "00".repeat(72));
+    let lease = format!("03{}", "00".repeat(88));
     for (method, path, body) in [
         ("GET", "none".to_string(), Value::Null),
         ("DELETE", "none".into(), Value::Null),
@@ -114,7 +114,7 @@ async fn every_bad_field_is_named_with_what_to_write() {
         ("POST", "g/read", json!({"wait": "1s"}), "`wait`"),
         ("POST", "g/commit", json!({"cursor": 0}), "`lease`"),
         ("POST", "g/commit", json!({"cursor": 0, "lease": "mine"}), "`lease`"),
-        ("POST", "g/commit", json!({"lease": format!("02{}", "00".repeat(72))}), "`cursor`"),
+        ("POST", "g/commit", json!({"lease": format!("03{}", "00".repeat(88))}), "`cursor`"),
         ("POST", "g/commit", json!({"cursor": "0", "lease": ""}), "`cursor`"),
         ("POST", "g/commit", json!({"cursor": 0, "lease": "", "release": 1}), "`release`"),
     ] {

@@ -35,6 +35,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_recording_time.sql"),
     include_str!("sql/fn_event_id.sql"),
     include_str!("sql/fn_id_time.sql"),
+    include_str!("sql/fn_log_has.sql"),
     include_str!("sql/fn_outbox_move.sql"),
     include_str!("sql/fn_append.sql"),
     include_str!("sql/fn_stored.sql"),

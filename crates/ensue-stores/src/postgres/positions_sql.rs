@@ -89,7 +89,7 @@ impl PositionsSql {
             )),
             release: sql(&function("slots_release", 4)),
             leave: sql(&function("member_leave", 2)),
-            settle: sql(&function("slots_settle", 60).replacen('*', "*, {logged} AS logged", 1)),
+            settle: sql(&function("slots_settle", 63).replacen('*', "*, {logged} AS logged", 1)),
             lanes_of_slots: lanes(
                 "WHERE g.name = $1 AND l.slot = ANY ($2) AND l.key > coalesce($3::text, '') ORDER BY l.key LIMIT $4",
             ),

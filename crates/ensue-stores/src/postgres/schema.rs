@@ -164,7 +164,7 @@ impl Sql {
             outbox_put_at: sql(&format!("SELECT {{schema}}.outbox_put_at({})", numbered(10))),
             outbox_rejected: sql("SELECT count(*) FROM {schema}.outbox_rejected"),
             store_key: sql("SELECT key FROM {schema}.store_key"),
-            own_put: sql(&format!("SELECT {{schema}}.own_put({})", numbered(32))),
+            own_put: sql(&format!("SELECT {{schema}}.own_put({})", numbered(34))),
             own_committed: sql(include_str!("sql/own_committed.sql")),
             positions: PositionsSql::of(schema),
             jobs: JobsSql::of(schema),

@@ -34,6 +34,7 @@ impl PostgresStore {
         let mut answers = publishing.answers(&row, &states).await;
         let settled = |(index, state): (usize, &&str)| match (*state, answers[index].take()) {
             ("lost", _) => Ok(Settled::FenceLost),
+            ("back", _) => Ok(Settled::WentBack),
             ("invalid", _) => Ok(Settled::Refused(refusal(&reasons, index))),
             ("done" | "key", Some(Ok(appended))) => Ok(Settled::Done(appended)),
             ("done" | "key", Some(Err(refused))) => Ok(Settled::Refused(refused)),

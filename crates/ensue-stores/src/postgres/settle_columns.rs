@@ -5,7 +5,7 @@ use super::jobs::columns::NewJobs;
 use super::read::place;
 use super::settle_events::Publishing;
 use super::types::Micros;
-use ensue_core::positions::{Delivery, LaneChange, LogLine, SlotChange};
+use ensue_core::positions::{Delivery, EventAt, LaneChange, LogLine, SlotChange};
 use ensue_core::text::plain;
 use std::borrow::Cow;
 use tokio_postgres::types::ToSql;
@@ -25,6 +25,7 @@ pub(super) struct Columns<'a> {
     members: Vec<Uuid>,
     fences: Vec<i64>,
     cursors: Vec<Option<i64>>,
+    relied: Relied,
     lost_from: All<Option<i64>>,
     lost_to: All<Option<i64>>,
     waves: Vec<i32>,
@@ -34,6 +35,15 @@ pub(super) struct Columns<'a> {
     events: Events<'a>,
     job_changes: All<i32>,
     jobs: NewJobs<'a>,
+}
+
+/// The events that changes rely on; one that several in a row rely on is there once.
+#[derive(Default)]
+struct Relied {
+    seqs: All<i64>,
+    ids: Vec<Uuid>,
+    /// Which of them, from 1, for each change.
+    numbers: Vec<Option<i32>>,
 }
 
 #[derive(Default)]
@@ -96,6 +106,7 @@ impl<'a> Columns<'a> {
             columns.members.push(change.member);
             columns.fences.push(place(change.fence));
             columns.cursors.push(change.cursor.map(place));
+            columns.relied.push(change.relies_on);
             change.lanes.iter().for_each(|lane| columns.lanes.push(number, lane));
             for delivery in &change.deliveries {
                 columns.deliveries.push(number, delivery);
@@ -144,6 +155,9 @@ impl<'a> Columns<'a> {
             &self.members,
             &self.fences,
             &self.cursors,
+            &self.relied.seqs,
+            &self.relied.ids,
+            &self.relied.numbers,
             &self.lost_from,
             &self.lost_to,
             &self.waves,
@@ -174,6 +188,19 @@ impl<'a> Columns<'a> {
         params.push(&self.job_changes);
         params.extend(self.jobs.params());
         params
+    }
+}
+
+impl Relied {
+    /// Changes come one handler after the other, and all of a handler rely on one event.
+    fn push(&mut self, event: Option<EventAt>) {
+        let Some(event) = event else { return self.numbers.push(None) };
+        let seqs = self.seqs.get_or_insert_default();
+        if (seqs.last(), self.ids.last()) != (Some(&place(event.seq)), Some(&event.id.0)) {
+            seqs.push(place(event.seq));
+            self.ids.push(event.id.0);
+        }
+        self.numbers.push(Some(seqs.len() as i32));
     }
 }
 

@@ -249,6 +249,13 @@ pub(super) fn up_to_a_page<T>(
     rows.take_while(|row| row.as_ref().map_or(true, |row| room.take(bytes_of(row)))).collect()
 }
 
+/// The id of the event at a place.
+pub(super) fn id_at(connection: &Connection, seq: Seq) -> rusqlite::Result<Option<EventId>> {
+    let Ok(seq) = i64::try_from(seq) else { return Ok(None) };
+    let mut select = connection.prepare_cached("SELECT id FROM ensue_events WHERE seq = ?1")?;
+    select.query_row([seq], |row| Ok(EventId(uuid_of(row, 0).unwrap_or_default()))).optional()
+}
+
 pub(super) fn event(connection: &Connection, seq: Seq) -> rusqlite::Result<Option<Event>> {
     let Ok(seq) = i64::try_from(seq) else { return Ok(None) };
     connection.prepare_cached(select_events!("WHERE seq = ?1"))?.query_row([seq], event_of).optional()

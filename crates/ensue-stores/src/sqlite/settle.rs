@@ -7,16 +7,16 @@
 use super::groups::{GroupNumber, place};
 use super::slots::{self, MayWrite};
 use super::writer::Changing;
-use super::{append, deliveries, jobs, lanes, subscriptions};
+use super::{append, deliveries, jobs, lanes, read, subscriptions};
 use ensue_core::jobs::NewJob;
-use ensue_core::positions::{Settled, SlotChange};
+use ensue_core::positions::{EventAt, Settled, SlotChange};
 use ensue_core::{Appended, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 /// Writes changes, an answer for each.
 pub(super) fn settle(changing: &mut Changing<'_>, changes: &[SlotChange]) -> Result<Vec<Settled>, StoreError> {
-    let mut settling = Settling { now: changing.now(), asked: None };
+    let mut settling = Settling { now: changing.now(), asked: None, held: None };
     changes.iter().map(|change| settling.one(changing, change)).collect()
 }
 
@@ -25,6 +25,8 @@ struct Settling {
     now: Timestamp,
     /// Whether a member may write, as found last: most calls are of one member.
     asked: Option<(Uuid, MayWrite)>,
+    /// The event that was found in the log last: most calls rely on one.
+    held: Option<EventAt>,
 }
 
 impl Settling {
@@ -33,6 +35,10 @@ impl Settling {
         let may_write = changing.sql(|connection| self.may_write(connection, change.member))?;
         if may_write == MayWrite::No {
             return Ok(Settled::FenceLost);
+        }
+        if !changing.sql(|connection| self.holds(connection, change.relies_on))? {
+            let is_owner = changing.sql(|connection| owned(connection, change))?.is_some();
+            return Ok(if is_owner { Settled::WentBack } else { Settled::FenceLost });
         }
         if may_write == MayWrite::Yes && is_cursor_alone(change) {
             let is_owner = changing.sql(|connection| move_cursor(connection, change, now))?;
@@ -52,6 +58,16 @@ impl Settling {
             write(connection, group, change, now)
         })?;
         Ok(Settled::Done(appended))
+    }
+
+    /// The lock on the file keeps the log from going back while it is open. It may be another one afterwards, as when
+    /// an older copy of the file was put back.
+    fn holds(&mut self, connection: &Connection, event: Option<EventAt>) -> rusqlite::Result<bool> {
+        let Some(event) = event.filter(|event| self.held != Some(*event)) else { return Ok(true) };
+        let stored = read::id_at(connection, event.seq)?;
+        let is_held = event.is_held(stored, read::bounds(connection)?.first);
+        self.held = is_held.then_some(event).or(self.held);
+        Ok(is_held)
     }
 
     fn may_write(&mut self, connection: &Connection, member: Uuid) -> rusqlite::Result<MayWrite> {

@@ -89,6 +89,11 @@ impl Transaction<'_> {
                 return Ok(appended);
             }
             Ok(Settled::FenceLost) => fence_lost(change),
+            Ok(Settled::WentBack) => StoreError::Conflict(format!(
+                "the log does not hold the event that was delivered to `{}`: nothing of this transaction is stored; \
+                 drop the work",
+                change.group
+            )),
             Ok(Settled::Refused(error)) | Err(error) => error,
         };
         self.failed = Some(error.clone());

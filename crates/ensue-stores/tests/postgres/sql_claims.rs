@@ -83,7 +83,7 @@ async fn codes_are_the_same_in_rust_and_sql_and_only_nodes_compute_them() {
         "SELECT * FROM LOG.store_key",
         "SELECT LOG.store_code('claim-1-x')",
         "SELECT LOG.claim_text('x', 1)",
-        "SELECT LOG.lease_text(gen_random_uuid(), 1, 1, 1, 1, 1)",
+        "SELECT LOG.lease_text(gen_random_uuid(), 1, 1, 1, 1, 1, NULL)",
     ] {
         assert_eq!(refused(&consumer, &log, sql).await.state.code(), "42501", "{sql}");
     }
@@ -93,7 +93,8 @@ async fn codes_are_the_same_in_rust_and_sql_and_only_nodes_compute_them() {
 fn own_put(held: (i64, i64, i64), call: &str, proof: &str, instead: &[(&str, &str)]) -> String {
     const NAMES: &str = "p_now p_group p_member p_slots p_fences p_lane_changes p_lane_keys p_lane_seqs p_line_attempts \
         p_line_at p_line_levels p_line_messages p_chances p_handlers p_objects p_ordered p_payloads p_metadata p_ranks \
-        p_not_before p_keys p_attempts_max p_exhausted p_event_seqs p_event_prevs p_event_ids p_event_topics";
+        p_not_before p_keys p_attempts_max p_exhausted p_event_seqs p_event_prevs p_event_ids p_event_topics p_relied_seq \
+        p_relied_id";
     let value = |name: &str| instead.iter().find(|(known, _)| *known == name).map_or("NULL", |(_, value)| value);
     let others: String = NAMES.split_whitespace().map(|name| format!(", {name} => {}", value(name))).collect();
     let (number, stamp, fence) = held;

@@ -414,6 +414,28 @@ async fn of_many_readers_at_once_one_gets_each_event() {
     assert_eq!(all, (1..=200).collect::<Vec<i64>>());
 }
 
+/// H44: the end of the log is lost, and the log grows past it with other events. The lease is older.
+#[tokio::test]
+async fn what_a_failover_lost_is_neither_committed_nor_read_on_from() {
+    let log = log().await;
+    log.subscribe("'g'").await;
+    log.put("SELECT n, 't', '{}'::jsonb FROM generate_series(1, 20) n").await;
+    let lease = log.read("'g', chunk_size => 15").await[0].lease.clone().unwrap();
+    assert_eq!(log.committing("g", 5, false, &lease).await, Ok(5));
+    log.run("DELETE FROM LOG.stored_events WHERE seq > 10").await;
+    for (from, to) in [(11, 12), (13, 42)] {
+        log.put(&format!("SELECT n, 'new', '{{}}'::jsonb FROM generate_series({from}, {to}) n")).await;
+        let told = log.committing("g", 12, false, &lease).await.unwrap_err();
+        assert_eq!(told.state, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
+        assert!(told.text.contains("went_back") && told.text.contains("from 6 to 15"), "{}", told.text);
+        let told = log.reading(&log.admin, &format!("'g', under => '{lease}'")).await.unwrap_err();
+        assert!(told.text.contains("went_back"), "{}", told.text);
+    }
+    assert_eq!(log.cursor("g").await, 5);
+    log.run(&format!("SELECT LOG.set_group_cursor('g', NULL, true, '{lease}')")).await;
+    assert_eq!(seqs(&read_all(&log, "g", 100).await), (6..=42).collect::<Vec<i64>>());
+}
+
 #[tokio::test]
 async fn bad_input_is_named_with_what_to_write() {
     let log = log().await;

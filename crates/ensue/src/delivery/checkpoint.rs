@@ -27,35 +27,42 @@ fn checkpoint_every(took: Duration) -> Duration {
 }
 
 impl Life<'_> {
-    pub fn flush_if_due(&mut self) {
+    pub fn flush_if_due(&mut self) -> Result<(), StoreError> {
         if self.flushing.is_some() {
-            return;
+            return Ok(());
         }
         let since = self.checkpointed.elapsed();
         let due = self.pending.urgent
             || (since >= self.checkpoint_every && (self.moved || !self.pending.is_empty()))
             || (since >= CHECKPOINT_LAZILY && self.window.cursor() > self.written);
         if !due {
-            return;
+            return Ok(());
         }
-        let flush = self.make_flush();
+        let flush = self.make_flush()?;
         self.checkpointed = Instant::now();
         self.moved = !self.window.is_empty();
         if flush.changes.is_empty() {
             flush.after.into_iter().for_each(|after| self.after(after));
-            return;
+            return Ok(());
         }
         self.send(flush);
+        Ok(())
     }
 
-    pub fn make_flush(&mut self) -> Flush {
+    /// What is to be written relies on the newest event that the tail has read: no handler has seen more (H44).
+    pub fn make_flush(&mut self) -> Result<Flush, StoreError> {
+        let known = self.worker.router.known();
+        if known.setbacks != self.setbacks {
+            return Err(self.went_back());
+        }
         let Self { worker, slots, window, marks, written, lanes, pending, .. } = self;
         let pending = std::mem::take(pending);
         let owner = Owner { group: &worker.spec.key, member: worker.membership.member.id, slots };
-        let flush = pending.flush(&owner, window, marks, written, lanes);
+        let mut flush = pending.flush(&owner, window, marks, written, lanes);
+        flush.changes.iter_mut().for_each(|change| change.relies_on = known.newest);
         self.removing_now = flush.removing.iter().cloned().collect();
         self.removing.extend(flush.removing.iter().cloned());
-        flush
+        Ok(flush)
     }
 
     pub fn send(&mut self, flush: Flush) {
@@ -86,6 +93,9 @@ impl Life<'_> {
             tracing::info!(handler = %self.worker.spec.key, "another process has taken slots over");
             return Ok(Some(End::Again));
         }
+        if settled.contains(&Settled::WentBack) {
+            return Ok(Some(self.refused_as_lost()));
+        }
         let Flush { done_with, after, .. } = flush;
         for key in std::mem::take(&mut self.removing_now) {
             self.removing.remove(&key);
@@ -103,7 +113,7 @@ impl Life<'_> {
         for (done, settled) in done_with.into_iter().zip(&settled[others..]) {
             match settled {
                 Settled::Refused(error) => self.refused(done, error).await?,
-                Settled::Done(_) | Settled::FenceLost => {
+                Settled::Done(_) | Settled::FenceLost | Settled::WentBack => {
                     self.passed(&done.key, done.event.seq);
                     for other in done.others {
                         self.passed(&other.key, other.event.seq);

@@ -54,6 +54,10 @@ impl Life<'_> {
 
     /// Takes what there is, while there is room.
     pub fn take_events(&mut self) -> Result<(), StoreError> {
+        // One that reads the store by itself finds nothing of it in its mailbox.
+        if self.worker.router.known().setbacks != self.setbacks {
+            return Err(self.went_back());
+        }
         loop {
             while self.has_room()
                 && let Some(event) = self.taken.pop_front()
@@ -66,10 +70,15 @@ impl Life<'_> {
             match self.source {
                 Source::Store => {
                     let seen_to = self.window.seen_to();
-                    if seen_to >= self.worker.router.read_to() && self.worker.router.open(&self.worker.mailbox, seen_to)
-                    {
-                        self.source = Source::Mailbox;
-                        continue;
+                    if seen_to >= self.worker.router.read_to() {
+                        if self.worker.router.open(&self.worker.mailbox, seen_to, self.setbacks) {
+                            self.source = Source::Mailbox;
+                            continue;
+                        }
+                        // It rings once it has heard.
+                        if !self.worker.router.has_heard_of(self.setbacks) {
+                            return Ok(());
+                        }
                     }
                     let read = Read { after: seen_to, limit: self.pages.limit(), filter: Filter::default() };
                     self.reading = Some(Box::pin(read_wanted(self.worker.store.clone(), self.worker.wish(), read)));
@@ -87,13 +96,17 @@ impl Life<'_> {
                         self.see(to);
                         self.source = Source::Store;
                     }
-                    Mail::WentBack => {
-                        let why = "the log went back behind what this handler had read: it goes on with what is stored";
-                        return Err(StoreError::Unavailable(why.into()));
-                    }
+                    Mail::WentBack => return Err(self.went_back()),
                 },
             }
         }
+    }
+
+    /// What the handler has read is no longer in the log. Says so, if it had come so far.
+    pub fn went_back(&self) -> StoreError {
+        self.worker.tell_went_back(self.window.seen_to());
+        let why = "the log went back behind what this handler had read: it continues with what is stored";
+        StoreError::Unavailable(why.into())
     }
 
     /// What was read from the store, as far as the tail has come.

@@ -15,7 +15,7 @@ use super::suspects::Suspects;
 use super::worker::{Halt, Idle, Worker, halted};
 use crate::pages::Pages;
 use ensue_core::handling::Window;
-use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, SlotNumber};
+use ensue_core::positions::{AcquiredSlot, LaneKey, LaneQuery, LaneRow, LaneState, Replay, Settled, SlotNumber};
 use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -37,6 +37,12 @@ pub(super) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(super) enum End {
     Stopped,
     Again,
+    /// The store refused a write, because the log has lost what this life has read: up to `seen_to`, after so many
+    /// setbacks.
+    WentBack {
+        setbacks: u64,
+        seen_to: Seq,
+    },
 }
 
 /// Why a life is about to end: nothing new is begun, and what is under way is finished.
@@ -58,6 +64,8 @@ pub(super) enum Source {
 /// One life of a worker: from what the store remembers to the loss of a slot.
 pub(super) struct Life<'w> {
     pub worker: &'w Worker,
+    /// How often the log had gone back when it began.
+    pub setbacks: u64,
     pub slots: Vec<AcquiredSlot>,
     /// By number: where each begins, if it is this worker's.
     pub slot_starts: Vec<Option<AcquiredSlot>>,
@@ -116,7 +124,13 @@ pub(super) struct Life<'w> {
 }
 
 impl<'w> Life<'w> {
-    pub async fn begin(worker: &'w Worker, slots: Vec<AcquiredSlot>, view: View) -> Result<Self, StoreError> {
+    /// The setbacks are those from before the slots were taken: what is stored is never older than they tell.
+    pub async fn begin(
+        worker: &'w Worker,
+        setbacks: u64,
+        slots: Vec<AcquiredSlot>,
+        view: View,
+    ) -> Result<Self, StoreError> {
         let mut slot_starts = vec![None; usize::from(worker.slots_total)];
         for slot in &slots {
             if let Some(start) = slot_starts.get_mut(usize::from(slot.slot)) {
@@ -126,6 +140,7 @@ impl<'w> Life<'w> {
         let cursor = slots.iter().map(|slot| slot.cursor).min().unwrap_or(0);
         let mut life = Self {
             worker,
+            setbacks,
             slot_starts,
             replays: worker.replays().await?,
             source: Source::Store,
@@ -209,7 +224,7 @@ impl<'w> Life<'w> {
         loop {
             self.take_events()?;
             let more = self.start_ready().await?;
-            self.flush_if_due();
+            self.flush_if_due()?;
             if let Some(ending) = self.ending
                 && self.running.is_empty()
                 && self.flushing.is_none()
@@ -293,9 +308,12 @@ impl<'w> Life<'w> {
         for (slot, lane) in self.lanes.unclaim() {
             self.pending.put(slot, lane);
         }
-        let Flush { changes, .. } = self.make_flush();
+        let Flush { changes, .. } = self.make_flush()?;
         if !changes.is_empty() {
-            self.worker.settler.settle(changes).await?;
+            let settled = self.worker.settler.settle(changes).await?;
+            if settled.contains(&Settled::WentBack) {
+                return Ok(self.refused_as_lost());
+            }
         }
         match ending {
             Ending::Stop | Ending::Unbound => Ok(End::Stopped),
@@ -308,6 +326,11 @@ impl<'w> Life<'w> {
                 Ok(End::Again)
             }
         }
+    }
+
+    /// The store refused a write, because the log has lost what it relies on.
+    pub fn refused_as_lost(&self) -> End {
+        End::WentBack { setbacks: self.setbacks, seen_to: self.window.seen_to() }
     }
 
     /// Says when there is nothing to do.

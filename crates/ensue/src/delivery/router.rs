@@ -8,7 +8,7 @@ use super::progress::Progress;
 use crate::evaluation::{self, EvaluationClass};
 use crate::groups::Answer;
 use crate::handlers::Spec;
-use crate::tail::{Chunk, Listening, Tail};
+use crate::tail::{Chunk, Known, Listening, Tail};
 use crate::wanted::{Turn, count_failure};
 use ensue_core::condition::{Condition, EventView};
 use ensue_core::matching::{Found, Index, Subscription, Want};
@@ -84,6 +84,8 @@ struct Routes {
     mailboxes: HashMap<Uuid, Arc<Mailbox>>,
     /// Counts the mailboxes that were added: a mailbox with a higher number than an index is not in it.
     added: u64,
+    /// How often the log had gone back, as far as the router has heard.
+    setbacks: u64,
     always: Arc<Condition>,
 }
 
@@ -106,7 +108,8 @@ struct CostlyEvent {
 impl Router {
     pub fn new(tail: Arc<Tail>) -> Result<Self, StoreError> {
         let always = Arc::new(Condition::parse("true")?);
-        let routing = Mutex::new(Routes { index: Arc::default(), mailboxes: HashMap::new(), added: 0, always });
+        let routing =
+            Mutex::new(Routes { index: Arc::default(), mailboxes: HashMap::new(), added: 0, setbacks: 0, always });
         Ok(Self {
             tail,
             routing,
@@ -162,10 +165,26 @@ impl Router {
         self.tail.look_now();
     }
 
-    /// Opens a mailbox for a handler that knows everything up to here; false if it is not far enough.
-    pub fn open(&self, mailbox: &Mailbox, known_to: Seq) -> bool {
-        let _routing = self.routes();
-        if known_to < self.routed_to() || mailbox.is_gone.load(Ordering::SeqCst) {
+    /// What is known of the end of the log.
+    pub fn known(&self) -> Known {
+        self.tail.known()
+    }
+
+    /// Comes back once the log has gone back more often than this.
+    pub async fn went_back(&self, setbacks: u64) {
+        self.tail.went_back(setbacks).await;
+    }
+
+    /// Has it heard how often the log had gone back? Until then it opens no mailbox for who knows more.
+    pub fn has_heard_of(&self, setbacks: u64) -> bool {
+        self.routes().setbacks == setbacks
+    }
+
+    /// Opens a mailbox for a handler that knows everything up to here, of the log as it was after so many setbacks; false
+    /// if it is not far enough.
+    pub fn open(&self, mailbox: &Mailbox, known_to: Seq, setbacks: u64) -> bool {
+        let routes = self.routes();
+        if routes.setbacks != setbacks || known_to < self.routed_to() || mailbox.is_gone.load(Ordering::SeqCst) {
             return false;
         }
         *mailbox.lock() = MailboxState { skip_to: known_to, ..MailboxState::default() };
@@ -204,6 +223,7 @@ impl Router {
     /// Routes until it is dropped. After a panic it goes on with the next chunk, and handlers read the store up to there.
     pub async fn run(self: Arc<Self>, mut listening: Listening) {
         let mut setbacks_seen = listening.setbacks.borrow_and_update().count;
+        self.routes().setbacks = setbacks_seen;
         loop {
             let routing = self.route_live(&mut listening, &mut setbacks_seen);
             let Err(_panic) = AssertUnwindSafe(routing).catch_unwind().await;
@@ -219,7 +239,7 @@ impl Router {
                 biased;
                 Ok(()) = listening.setbacks.changed() => {
                     *setbacks_seen = listening.setbacks.borrow_and_update().count;
-                    self.go_back();
+                    self.go_back(*setbacks_seen);
                     continue;
                 }
                 chunk = listening.live.recv() => chunk,
@@ -241,8 +261,9 @@ impl Router {
         }
     }
 
-    fn go_back(&self) {
-        let routes = self.routes();
+    fn go_back(&self, setbacks: u64) {
+        let mut routes = self.routes();
+        routes.setbacks = setbacks;
         self.routed_to.store(self.tail.read_to(), Ordering::SeqCst);
         for mailbox in routes.mailboxes.values() {
             *mailbox.lock() = MailboxState { went_back: true, ..MailboxState::default() };
@@ -409,7 +430,7 @@ mod tests {
         let (spec, id) = (bus.inner().handlers.bound().remove(0), Uuid::from_u128(7));
         let router = Router::new(bus.inner().tail.clone()).unwrap();
         let mailbox = router.add(&spec, id, Arc::default());
-        assert!(router.open(&mailbox, 0));
+        assert!(router.open(&mailbox, 0, 0));
         let route = async || {
             let seq = bus.publish(NewEvent::new("a")).await.unwrap().seq.unwrap();
             let event = Arc::new(bus.store().event(seq).await.unwrap().unwrap());
@@ -422,7 +443,7 @@ mod tests {
         router.remove(id);
         route().await;
         assert!(matches!(router.take(&mailbox), Mail::Closed(events, 2) if events.len() == 1));
-        assert!(!router.open(&mailbox, 3), "nobody would put anything into it");
+        assert!(!router.open(&mailbox, 3, 0), "nobody would put anything into it");
     }
 
     /// H27: who does not take its mail reads the log by itself later, and the others get theirs.
@@ -435,7 +456,7 @@ mod tests {
         let specs = bus.inner().handlers.bound();
         let add = |n: usize| router.add(&specs[n], Uuid::from_u128(n as u128), Arc::default());
         let (stuck, quick) = (add(0), add(1));
-        assert!(router.open(&stuck, 0) && router.open(&quick, 0));
+        assert!(router.open(&stuck, 0, 0) && router.open(&quick, 0, 0));
         bus.publish(NewEvent::new("a")).await.unwrap();
         let one = bus.store().event(1).await.unwrap().unwrap();
         let last = MAILBOX_EVENTS_MAX as Seq + 10;
@@ -461,7 +482,7 @@ mod tests {
         let running = tokio::spawn(router.clone().run(router.listen().await.unwrap()));
         let publish = async || bus.publish(NewEvent::new("a")).await.unwrap().seq.unwrap();
         let (mut got, mut known_to) = (Vec::new(), 0);
-        let mut is_open = router.open(&mailbox, 0);
+        let mut is_open = router.open(&mailbox, 0, 0);
         assert!(is_open);
         for _ in 0..4 {
             let seq = publish().await;
@@ -472,7 +493,7 @@ mod tests {
                         let read_to = router.read_to();
                         got.extend(known_to + 1..=read_to);
                         known_to = read_to.max(known_to);
-                        is_open = router.open(&mailbox, known_to);
+                        is_open = router.open(&mailbox, known_to, 0);
                     }
                     if is_open {
                         match router.take(&mailbox) {
@@ -506,7 +527,7 @@ mod tests {
         }
         let router = Arc::new(Router::new(bus.inner().tail.clone()).unwrap());
         for (n, spec) in (0..).zip(bus.inner().handlers.bound()) {
-            assert!(router.open(&router.add(&spec, Uuid::from_u128(n), Arc::default()), 0));
+            assert!(router.open(&router.add(&spec, Uuid::from_u128(n), Arc::default()), 0, 0));
         }
         bus.publish(NewEvent::new("a")).await.unwrap();
         let one = bus.store().event(1).await.unwrap().unwrap();

@@ -59,7 +59,7 @@ async fn run(bus: &Inner, requests: &mut mpsc::UnboundedReceiver<Request>) {
         if let Ok(answers) = &answers {
             let published = answers.iter().filter_map(|settled| match settled {
                 Settled::Done(appended) => Some(appended),
-                Settled::FenceLost | Settled::Refused(_) => None,
+                Settled::FenceLost | Settled::WentBack | Settled::Refused(_) => None,
             });
             bus.announce(&published.flatten().copied().collect::<Vec<_>>());
             if sends_jobs {

@@ -7,7 +7,7 @@ use super::pending::After;
 use super::worker::Parent;
 use crate::handlers::{Context, ContextParts, DeliveryWork, LINES_MAX, Work, done_mark};
 use ensue_core::handling::Ended;
-use ensue_core::positions::{Fence, Lane, LaneKey, LaneState, SlotNumber};
+use ensue_core::positions::{EventAt, Fence, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,6 +187,8 @@ impl Life<'_> {
             let (slot, fence) = self.slot_and_fence(event);
             (slot, fence, key.clone(), event.seq)
         };
+        let newest = others.iter().map(|(_, event)| event).chain([&event]).max_by_key(|event| event.seq);
+        let newest = newest.unwrap_or(&event);
         let context = Context::new(ContextParts {
             group: spec.key.clone(),
             fence,
@@ -205,6 +207,7 @@ impl Life<'_> {
                 slot,
                 lane: key.clone(),
                 others: others.iter().map(place).collect(),
+                newest: EventAt::of(newest),
             }),
         });
         let worker = self.worker;

@@ -26,6 +26,8 @@ use uuid::Uuid;
 
 /// How long a life waits for attempts that it has ended.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
+/// How long to wait for the tail to compare what it knows with the log.
+const COMPARED_WITHIN: Duration = Duration::from_secs(2);
 /// How long to wait after something went wrong.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -155,6 +157,13 @@ impl Worker {
             match end {
                 Ok(End::Stopped) => return,
                 Ok(End::Again) => self.progress.begin_again(),
+                Ok(End::WentBack { setbacks, seen_to }) => {
+                    self.progress.end();
+                    tokio::select! {
+                        () = self.tail_compares(setbacks) => self.tell_went_back(seen_to),
+                        _halt = halted(&mut stop, Halt::Not) => return,
+                    }
+                }
                 Err(StoreError::Closed) => return,
                 Err(_) if *stop.borrow() != Halt::Not => return,
                 Err(error) if self.is_group_gone.load(Ordering::SeqCst) => {
@@ -179,9 +188,24 @@ impl Worker {
         }
     }
 
+    /// Waits until the tail has found out how far the log went back: what it has read until then is not in the log.
+    async fn tail_compares(&self, setbacks: u64) {
+        self.router.look_now();
+        let _elapsed = tokio::time::timeout(COMPARED_WITHIN, self.router.went_back(setbacks)).await;
+    }
+
+    /// Tells what the handler had read that is not in the log any more.
+    pub fn tell_went_back(&self, seen_to: Seq) {
+        let (handler, from) = (&self.spec.key, self.router.read_to() + 1);
+        if from <= seen_to {
+            tracing::warn!(%handler, from, to = seen_to, reason = "went_back", "the log lost events that were handled");
+        }
+    }
+
     async fn live(&self) -> Result<End, StoreError> {
         let mut view = self.membership.watch();
         let seen = view.borrow_and_update().clone();
+        let setbacks = self.router.known().setbacks;
         // Taken again they have new fences: what a life before may still have on its way is not written then.
         self.release_all().await?;
         let wanted = self.wanted();
@@ -190,7 +214,7 @@ impl Worker {
             Ok(acquired) if !acquired.is_empty() => acquired,
             other => return self.wait_for_slots(view, other).await,
         };
-        let mut life = Life::begin(self, acquired, seen).await?;
+        let mut life = Life::begin(self, setbacks, acquired, seen).await?;
         let end = life.work(&mut view).await;
         life.cancel.send_replace(true);
         life.running.abort_all();

@@ -1,7 +1,7 @@
 //! How far is the reader?
 
 use super::lease::Lease;
-use super::pull::lease_lost;
+use super::pull::{lease_lost, went_back};
 use super::{Groups, named};
 use crate::error::Error;
 use ensue_core::positions::{Settled, SlotChange, SlotState};
@@ -36,15 +36,17 @@ impl Groups<'_> {
         let lease = lease.ok_or_else(|| lease_lost(&name))?;
         let slot = state.slots.first().filter(|slot| is_of(slot, lease)).ok_or_else(|| lease_lost(&name))?;
         if let Some(cursor) = cursor {
-            check(cursor, slot.cursor, lease.given_to.min(store.bounds().await?.last))?;
+            check(cursor, slot.cursor, lease.given_to)?;
         }
         let done_to = cursor.unwrap_or(slot.cursor);
         let mut change = SlotChange::new(name.clone(), SLOT, lease.member, lease.fence);
         change.cursor = cursor;
+        change.relies_on = cursor.and(lease.newest());
         // Noted when it is passed, and once.
         change.lost = lease.lost.filter(|lost| lost.from > slot.cursor && lost.from <= done_to);
         match store.settle(vec![change]).await?.pop() {
             Some(Settled::Done(_)) => {}
+            Some(Settled::WentBack) => return Err(went_back(&name, slot.cursor, lease.given_to)),
             Some(Settled::FenceLost) | None => return Err(lease_lost(&name)),
             Some(Settled::Refused(error)) => return Err(error.into()),
         }

@@ -9,7 +9,7 @@ use super::scan::{PullFailure, PulledEvent, Scan, Stopped};
 use super::{Groups, named, unknown};
 use crate::error::Error;
 use crate::tail::{Chunk, Listening};
-use ensue_core::positions::{Acquire, AcquiredSlot, GroupKind, GroupState, Lost, Member};
+use ensue_core::positions::{Acquire, AcquiredSlot, EventAt, GroupKind, GroupState, Lost, Member};
 use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, Invalid, Seq, StoreError};
 use jiff::SignedDuration;
@@ -112,7 +112,7 @@ impl Groups<'_> {
         let deadline = Instant::now() + pull.wait;
         if pull.peek {
             let after = pull.cursor.or(under.map(|lease| lease.at)).unwrap_or(state.cursor());
-            let mut scan = self.scan(&name, &pull, after);
+            let mut scan = self.scan(&name, &pull, after, under);
             self.fill(&mut scan, deadline, None).await?;
             let Scan { events, at: cursor, lost, failures, .. } = scan;
             return Ok(Pulled { events, cursor, lease: None, lost, failures });
@@ -143,20 +143,44 @@ impl Groups<'_> {
         // Somebody may have moved the group since it was looked at.
         check_place(pull, hold.slot.cursor, self.bus).await?;
         let after = pull.cursor.or(under.map(|lease| lease.at)).unwrap_or(hold.slot.cursor);
-        let mut scan = self.scan(name, pull, after);
+        let mut scan = self.scan(name, pull, after, under);
         self.fill(&mut scan, deadline, Some(hold)).await?;
         hold.settle_for_its_lease().await?;
-        let Scan { events, at: cursor, lost, failures, .. } = scan;
+        let Scan { events, at: cursor, newest, lost, failures, .. } = scan;
+        let newest = self.newest_of(name, under, after, cursor, newest).await?;
         let given_to = under.map_or(cursor, |lease| lease.given_to.max(cursor));
         let lost_ever = lost.or(under.and_then(|lease| lease.lost));
         let (member, fence) = (hold.acquire.member.id, hold.slot.fence);
-        let lease = Lease { member, fence, at: cursor, given_to, lost: lost_ever };
+        let lease =
+            Lease { member, fence, at: cursor, given_to, lost: lost_ever, given_id: newest.map(|event| event.id) };
         let lease = lease.to_text(&self.bus.store().store_key().await?);
         Ok(Pulled { events, cursor, lease: Some(lease), lost, failures })
     }
 
-    fn scan<'s>(&'s self, name: &'s GroupName, pull: &Pull, after: Seq) -> Scan<'s> {
-        Scan::new(self.bus.store(), &self.bus.inner().wanting, name, pull.limit, after)
+    fn scan<'s>(&'s self, name: &'s GroupName, pull: &Pull, after: Seq, under: Option<Lease>) -> Scan<'s> {
+        let newest = under.and_then(|lease| lease.newest());
+        Scan::new(self.bus.store(), &self.bus.inner().wanting, name, pull.limit, after, newest)
+    }
+
+    /// The newest event that was looked at, by this read or under the lease before: what that was led to must still be in
+    /// the log after the read. A read that began there has compared it.
+    async fn newest_of(
+        &self,
+        name: &GroupName,
+        under: Option<Lease>,
+        after: Seq,
+        at: Seq,
+        newest: Option<EventAt>,
+    ) -> Result<Option<EventAt>, Error> {
+        let Some(before) = under.and_then(|lease| lease.newest()) else { return Ok(newest) };
+        if before.seq != after {
+            let store = self.bus.store();
+            let stored = store.event(before.seq).await?.map(|event| event.id);
+            if !before.is_held(stored, store.bounds().await?.first) {
+                return Err(went_back(name, before.seq - 1, before.seq));
+            }
+        }
+        Ok(if at <= before.seq { Some(before) } else { newest })
     }
 
     /// Scans until something is found or time is up: listens first, then reads, then waits, so that nothing falls between.
@@ -344,6 +368,16 @@ pub(super) fn lease_lost(group: &GroupName) -> Error {
     let told = format!(
         "the lease on the group `{group}` is lost: it has run out, or the group was taken or moved; nothing was changed. \
          Read again without it: what was not committed comes again"
+    );
+    StoreError::Conflict(told).into()
+}
+
+/// What was read under the lease is not in the log any more.
+pub(super) fn went_back(group: &GroupName, committed: Seq, given_to: Seq) -> Error {
+    let told = format!(
+        "went_back: a failover has lost events that the group `{group}` was given from {} to {given_to}; nothing was \
+         changed. Read again without the lease: what the log holds from there on comes, also under the same numbers",
+        committed + 1
     );
     StoreError::Conflict(told).into()
 }

@@ -3,6 +3,7 @@
 //! The log is read page by page and matched in process. A page is always read before the group's version: whoever
 //! subscribed before an event was published is among those it is matched with.
 
+use super::pull::went_back;
 use super::wanting::{Shared, WantingCache};
 use super::{unknown, verbs};
 use crate::error::Error;
@@ -10,7 +11,7 @@ use crate::evaluation::{self, EvaluationClass};
 use crate::wanted::{Turn, count_failure};
 use ensue_core::condition::{EventView, Failure};
 use ensue_core::matching::{Found, Index};
-use ensue_core::positions::Lost;
+use ensue_core::positions::{EventAt, Lost};
 use ensue_core::retention::Bounds;
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
@@ -65,6 +66,8 @@ pub(super) struct Scan<'a> {
     pub limit: usize,
     /// Everything up to here was looked at.
     pub at: Seq,
+    /// The event there, if it is known.
+    pub newest: Option<EventAt>,
     pub events: Vec<PulledEvent>,
     pub failures: Vec<PullFailure>,
     /// What retention took before it could be looked at.
@@ -79,17 +82,21 @@ impl<'a> Scan<'a> {
         group: &'a GroupName,
         limit: usize,
         after: Seq,
+        newest: Option<EventAt>,
     ) -> Self {
+        let newest = newest.filter(|event| event.seq == after);
         let (events, failures, room) = (Vec::new(), Vec::new(), Room::of_a_page());
-        Self { store, cache, group, limit, at: after, events, failures, lost: None, room }
+        Self { store, cache, group, limit, at: after, newest, events, failures, lost: None, room }
     }
 
     /// Goes on until there is enough, the log ends, or it has looked far enough.
     pub async fn go_on(&mut self) -> Result<Stopped, Error> {
         let (began, scan_to) = (Instant::now(), self.at.saturating_add(SCAN_MAX));
         loop {
-            let read = Read { after: self.at, limit: PAGE, filter: Filter::default() };
+            // With the event where it is: it tells whether the log is still the same (H44).
+            let read = Read { after: self.at.saturating_sub(1), limit: PAGE + 1, filter: Filter::default() };
             let page = self.store.read(read).await?;
+            self.compare(&page)?;
             self.pass_what_is_lost(&page);
             if page.next <= self.at {
                 return Ok(Stopped::End);
@@ -105,12 +112,23 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Is what was looked at still in the log?
+    fn compare(&mut self, page: &Page) -> Result<(), Error> {
+        let first = page.events.first().filter(|event| event.seq == self.at).map(EventAt::of);
+        match self.newest {
+            None => self.newest = first,
+            Some(newest) if newest.is_held(first.map(|event| event.id), page.first) => {}
+            Some(newest) => return Err(went_back(self.group, newest.seq - 1, newest.seq)),
+        }
+        Ok(())
+    }
+
     fn pass_what_is_lost(&mut self, page: &Page) {
         let bounds = Bounds { first: page.first, last: page.next.max(page.first - 1) };
         if let Some(lost) = verbs::lost_after(self.at, bounds) {
             let from = self.lost.map_or(lost.from, |earlier| earlier.from);
             self.lost = Some(Lost { from, to: lost.to });
-            self.at = lost.to;
+            (self.at, self.newest) = (lost.to, None);
         }
     }
 
@@ -130,7 +148,7 @@ impl<'a> Scan<'a> {
                     evaluation::run(EvaluationClass::Request, move || Answer::of(&wanting.index, &event)).await?
                 }
             };
-            let seq = event.seq;
+            let (seq, newest) = (event.seq, EventAt::of(&event));
             for (subscription, failure) in answer.failed {
                 count_failure(self.group.as_str());
                 if self.failures.len() < FAILURES_TOLD_MAX {
@@ -145,7 +163,7 @@ impl<'a> Scan<'a> {
                 subscriptions.sort_unstable();
                 self.events.push(PulledEvent { event: Arc::unwrap_or_clone(event), subscriptions });
             }
-            self.at = seq;
+            (self.at, self.newest) = (seq, Some(newest));
             if self.events.len() == self.limit {
                 return Ok(Stopped::Enough);
             }
@@ -154,7 +172,9 @@ impl<'a> Scan<'a> {
             }
             turn.pass_on().await;
         }
-        self.at = self.at.max(page.next);
+        if page.next > self.at {
+            (self.at, self.newest) = (page.next, None);
+        }
         Ok(Stopped::Far)
     }
 }

@@ -14,7 +14,7 @@ use ensue_core::handling::OwnCommit;
 use ensue_core::jobs::job::JOBS_MAX;
 use ensue_core::jobs::{Held, Job, NewJob, Progress};
 use ensue_core::positions::delivery::LINE_BYTES_MAX;
-use ensue_core::positions::{Fence, LaneKey, Level, LogLine, SlotNumber};
+use ensue_core::positions::{EventAt, Fence, LaneKey, Level, LogLine, SlotNumber};
 use ensue_core::tasks::Collection;
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, StoreKey, Timestamp};
@@ -103,6 +103,8 @@ pub(crate) struct DeliveryWork {
     pub lane: LaneKey,
     /// The other events of a batch: slot, fence, lane and place.
     pub others: Vec<(SlotNumber, Fence, LaneKey, Seq)>,
+    /// The newest of all of them.
+    pub newest: EventAt,
 }
 
 /// What a running handler knows and can do. Cheap to clone; all clones are the same attempt.

@@ -2,7 +2,9 @@
 
 mod conditions;
 mod failover;
+mod failover_consumers;
 mod failover_postgres;
+mod failover_standby;
 mod newest;
 mod own_postgres;
 mod retention_groups;

@@ -284,7 +284,7 @@ pub async fn a_handlers_group_is_read_by_its_handler_alone(server: &Server) {
     let new = NewGroup { name, kind: GroupKind::Handler, start: Start::Now, slots };
     server.bus.store().create_group(new).await.unwrap();
     server.publish_event(json!({"topic": "t"})).await;
-    let lease = "00".to_string() + &"00".repeat(72);
+    let lease = "00".to_string() + &"00".repeat(88);
     for (method, path, body) in [
         ("POST", "order.index/subscriptions", json!({"where": "true"})),
         ("POST", "order.index/read", json!({})),
@@ -294,7 +294,7 @@ pub async fn a_handlers_group_is_read_by_its_handler_alone(server: &Server) {
     ] {
         assert!(server.group(method, path, body).await.problem(409).contains("handler"), "{method} {path}");
     }
-    let body = json!({"cursor": 1, "lease": lease.replacen("00", "02", 1)});
+    let body = json!({"cursor": 1, "lease": lease.replacen("00", "03", 1)});
     assert!(server.group("POST", "order.index/commit", body).await.problem(409).contains("handler"));
     server.group("PUT", "order.index", json!({})).await.problem(409);
     assert_eq!(server.group_ok("GET", "order.index", Value::Null, 200).await["kind"], "handler");

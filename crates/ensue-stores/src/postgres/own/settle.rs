@@ -12,7 +12,7 @@ use super::super::types::Micros;
 use super::driver::{Param, PostgresTransaction};
 use super::refusal::Refusal;
 use ensue_core::jobs::{Held, JobLine, NewJob};
-use ensue_core::positions::{Fence, LaneKey, SlotNumber};
+use ensue_core::positions::{EventAt, Fence, LaneKey, SlotNumber};
 use ensue_core::text::plain;
 use ensue_core::{Entry, GroupName, Seq, Store as _, StoreError};
 use std::borrow::Cow;
@@ -48,6 +48,8 @@ pub enum OwnWork {
         member: Uuid,
         /// Slot, fence, lane and place of each event.
         events: Vec<(SlotNumber, Fence, LaneKey, Seq)>,
+        /// The newest of them.
+        newest: EventAt,
     },
     /// A job, with what is still to be written of what it said.
     Job {
@@ -126,11 +128,12 @@ impl PostgresStore {
         }
         let text = |text: &str| format!("{}:{text}", text.len());
         let work = match &settlement.work {
-            OwnWork::Delivery { group, member, events } => {
+            OwnWork::Delivery { group, member, events, newest } => {
                 let Places { slots, fences, changes, keys, seqs } = Places::of(events);
                 let keys: String = keys.iter().map(|key| text(key)).collect();
                 let numbers = [list(&slots), list(&fences), list(&changes), list(&seqs)].join("|");
-                format!("slots|{member}|{numbers}|{}|{keys}", text(group.as_str()))
+                let EventAt { seq, id } = newest;
+                format!("slots|{member}|{numbers}|{seq}|{}|{}|{keys}", id.0, text(group.as_str()))
             }
             OwnWork::Job { held, .. } => format!("job|{}|{}|{}", number_of(held.id), stamp_of(held.id), held.fence),
         };
@@ -140,10 +143,12 @@ impl PostgresStore {
     fn own_params(&self, settlement: &OwnSettlement, proof: &str) -> Result<Vec<Param>, Refusal> {
         let now = self.clock_time();
         let (mut group, mut member, mut places) = (None, None, Places::default());
+        let (mut relied_seq, mut relied_id) = (None, None);
         let (mut number, mut stamp, mut fence) = (None, None, None);
         let mut said: &[JobLine] = &[];
         match &settlement.work {
-            OwnWork::Delivery { group: name, member: id, events } => {
+            OwnWork::Delivery { group: name, member: id, events, newest } => {
+                (relied_seq, relied_id) = (Some(place(newest.seq)), Some(newest.id.0));
                 (group, member, places) = (Some(name.as_str()), Some(*id), Places::of(events));
             }
             OwnWork::Job { held, lines } => {
@@ -175,7 +180,8 @@ impl PostgresStore {
             (&line_messages, Type::TEXT_ARRAY),
         ];
         let sent = jobs.params().into_iter().zip(NewJobs::types());
-        let proof: (&(dyn ToSql + Sync), Type) = (&proof, Type::TEXT);
-        Param::all(own.into_iter().chain(sent).chain([proof]))
+        let proved: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&relied_seq, Type::INT8), (&relied_id, Type::UUID), (&proof, Type::TEXT)];
+        Param::all(own.into_iter().chain(sent).chain(proved))
     }
 }

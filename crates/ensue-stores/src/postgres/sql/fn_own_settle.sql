@@ -39,12 +39,13 @@ $body$;
 -- Message that a node signs to settle this work, composed as in `proof_of` of own/settle.rs. Each text follows its length in bytes.
 CREATE OR REPLACE FUNCTION {schema}.own_message(
     p_call uuid, p_group text, p_member uuid, p_slots int[], p_fences bigint[], p_lane_changes int[], p_lane_keys text[], p_lane_seqs bigint[],
-    p_number bigint, p_stamp bigint, p_fence bigint
+    p_relied_seq bigint, p_relied_id uuid, p_number bigint, p_stamp bigint, p_fence bigint
 ) RETURNS text LANGUAGE sql STABLE
 AS $body$
     SELECT 'own-' || p_call || CASE WHEN p_number IS NOT NULL THEN format('|job|%s|%s|%s', p_number, p_stamp, p_fence)
-        ELSE format('|slots|%s|%s|%s|%s|%s|%s:%s|%s', p_member, array_to_string(p_slots, ','), array_to_string(p_fences, ','),
-            array_to_string(p_lane_changes, ','), array_to_string(p_lane_seqs, ','), octet_length(p_group), p_group,
+        ELSE format('|slots|%s|%s|%s|%s|%s|%s|%s|%s:%s|%s', p_member, array_to_string(p_slots, ','),
+            array_to_string(p_fences, ','), array_to_string(p_lane_changes, ','), array_to_string(p_lane_seqs, ','),
+            p_relied_seq, p_relied_id, octet_length(p_group), p_group,
             (SELECT string_agg(octet_length(k.key) || ':' || k.key, '' ORDER BY k.n) FROM unnest(p_lane_keys) WITH ORDINALITY k(key, n))) END
 $body$;
 
@@ -127,7 +128,8 @@ CREATE OR REPLACE FUNCTION {schema}.own_put(
     p_line_attempts int[], p_line_at timestamptz[], p_line_levels text[], p_line_messages text[],
     p_chances int[], p_handlers text[], p_objects text[], p_ordered boolean[], p_payloads text[], p_metadata text[], p_ranks bigint[],
     p_not_before timestamptz[], p_keys text[], p_attempts_max int[], p_exhausted text[], p_event_seqs bigint[],
-    p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[], p_proof text
+    p_event_prevs bigint[], p_event_ids uuid[], p_event_topics text[],
+    p_relied_seq bigint, p_relied_id uuid, p_proof text
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $body$
@@ -138,7 +140,7 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED';
     END IF;
     IF {schema}.store_code({schema}.own_message(p_call, p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs,
-            p_number, p_stamp, p_fence)) IS DISTINCT FROM p_proof OR p_proof IS NULL THEN
+            p_relied_seq, p_relied_id, p_number, p_stamp, p_fence)) IS DISTINCT FROM p_proof OR p_proof IS NULL THEN
         RAISE EXCEPTION 'the proof does not match the settled work' USING ERRCODE = '{own_lost}', HINT = 'Roll back and drop the work.';
     END IF;
     PERFORM {schema}.refuse('p_now ' || {schema}.time_fault(p_now));
@@ -156,7 +158,8 @@ BEGIN
     INSERT INTO {schema}.own_settlements VALUES (
         p_call, p_now, p_group, p_member, p_slots, p_fences, p_lane_changes, p_lane_keys, p_lane_seqs, p_number, p_stamp, p_fence,
         p_line_attempts, p_line_at, p_line_levels, p_line_messages, p_chances, p_handlers, p_objects, p_ordered, p_payloads,
-        p_metadata, p_ranks, p_not_before, p_keys, p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics);
+        p_metadata, p_ranks, p_not_before, p_keys, p_attempts_max, p_exhausted, p_event_seqs, p_event_prevs, p_event_ids, p_event_topics,
+        p_relied_seq, p_relied_id);
     RETURN '{}';
 END
 $body$;
@@ -189,7 +192,9 @@ BEGIN
             p_now => v_own.now, p_hint => 0, p_call => p_call,
             p_groups => array_fill(v_own.group_name, ARRAY[cardinality(v_own.slots)]), p_slots => v_own.slots,
             p_members => array_fill(v_own.member, ARRAY[cardinality(v_own.slots)]), p_fences => v_own.fences,
-            p_cursors => NULL, p_lost_from => NULL, p_lost_to => NULL,
+            p_cursors => NULL,
+            p_relied_seqs => ARRAY[v_own.relied_seq], p_relied_ids => ARRAY[v_own.relied_id],
+            p_relies_on => array_fill(1, ARRAY[cardinality(v_own.slots)]), p_lost_from => NULL, p_lost_to => NULL,
             p_waves => array_fill(1, ARRAY[cardinality(v_own.slots)]),
             p_lane_changes => v_own.lane_changes, p_lane_keys => v_own.lane_keys,
             p_lane_positions => ARRAY(SELECT c.seq + 1 FROM unnest(v_own.lane_seqs) WITH ORDINALITY c(seq, n) ORDER BY c.n),
@@ -231,7 +236,10 @@ BEGIN
             p_exhausted => v_own.exhausted, p_event_seqs => v_own.event_seqs, p_event_prevs => v_own.event_prevs,
             p_event_ids => v_own.event_ids, p_event_topics => v_own.event_topics) t;
     END IF;
-    IF EXISTS (SELECT 1 FROM unnest(v_states) s(state) WHERE s.state <> 'done') THEN
+    IF 'back' = ANY (v_states) THEN
+        RAISE EXCEPTION 'the log does not hold the event % that this transaction settles: a failover has lost it', v_own.relied_seq
+            USING ERRCODE = '{own_lost}', HINT = 'Drop the work: the handler begins again with what the log holds.';
+    ELSIF EXISTS (SELECT 1 FROM unnest(v_states) s(state) WHERE s.state <> 'done') THEN
         RAISE EXCEPTION 'what this transaction settles goes on elsewhere, or is over' USING ERRCODE = '{own_lost}',
             HINT = 'Drop the work: whoever has it now does it.';
     END IF;

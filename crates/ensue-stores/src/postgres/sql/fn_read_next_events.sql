@@ -34,6 +34,7 @@ DECLARE
     v_scan pg_catalog.record;
     v_is_idle boolean;
     v_given_to bigint;
+    v_given_id pg_catalog.uuid;
 BEGIN
     v_fault := CASE
         WHEN p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 1000 THEN format('chunk_size is %s; choose from 1 to 1000', coalesce(p_limit::text, 'null'))
@@ -82,6 +83,9 @@ BEGIN
         v_committed := v_slot.o_cursors[1];
         v_fence := v_slot.o_fences[1];
     END IF;
+    IF v_under.o_given_id IS NOT NULL AND NOT {schema}.log_has(v_under.o_given_to, v_under.o_given_id) THEN
+        PERFORM {schema}.lease_went_back(p_gid, v_committed, v_under.o_given_to);
+    END IF;
     IF p_cursor > v_last OR p_cursor < (CASE WHEN p_peek THEN 0 ELSE v_committed END) THEN
         RAISE EXCEPTION 'cursor is %; this group can be read after %, its cursor, to %, the newest event', p_cursor, v_committed, v_last
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Choose one of these, or look at what is before with peek.';
@@ -101,11 +105,13 @@ BEGIN
             UPDATE {schema}.members m SET lease_until = clock_timestamp() + v_lease::bigint * interval '1 microsecond' WHERE m.id = v_member;
         END IF;
         v_given_to := greatest(v_scan.o_at, v_under.o_given_to);
+        SELECT {schema}.event_id(e.id_part, e.recorded_at) INTO v_given_id
+        FROM {schema}.stored_events e WHERE e.seq = v_given_to;
     END IF;
     RETURN QUERY
     SELECT e.seq, e.prev, {schema}.event_id(e.id, e.recorded_at), e.topic::text, e.object::text, e.payload, e.metadata, e.occurred_at, e.recorded_at, w.ids, v_scan.o_at,
         CASE WHEN NOT p_peek THEN {schema}.lease_text(v_member, v_fence, v_scan.o_at, v_given_to,
-            coalesce(v_scan.o_lost_from, v_under.o_lost_from), coalesce(v_scan.o_lost_to, v_under.o_lost_to)) END
+            coalesce(v_scan.o_lost_from, v_under.o_lost_from), coalesce(v_scan.o_lost_to, v_under.o_lost_to), v_given_id) END
     FROM unnest(v_scan.o_events::{schema}.condition_event[]) e
     JOIN (
         SELECT x.seq, array_agg(x.id ORDER BY x.id) AS ids FROM unnest(v_scan.o_seqs, v_scan.o_ids) x(seq, id) GROUP BY x.seq

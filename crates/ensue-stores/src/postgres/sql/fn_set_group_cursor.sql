@@ -29,6 +29,10 @@ BEGIN
     IF v_slot.holds IS NOT TRUE THEN
         PERFORM {schema}.lease_lost(p_gid);
     END IF;
+    IF p_cursor IS NOT NULL AND v_lease.o_given_id IS NOT NULL
+        AND NOT {schema}.log_has(v_lease.o_given_to, v_lease.o_given_id) THEN
+        PERFORM {schema}.lease_went_back(p_gid, v_slot.cursor, v_lease.o_given_to);
+    END IF;
     SELECT least(v_lease.o_given_to, t.o_seq) INTO v_given_to FROM {schema}.log_tail(v_slot.cursor) t;
     IF p_cursor < v_slot.cursor THEN
         RAISE EXCEPTION 'cursor is %, and the group is at % already', p_cursor, v_slot.cursor

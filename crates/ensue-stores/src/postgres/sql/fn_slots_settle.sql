@@ -1,10 +1,12 @@
 -- Writes what owners have to say about their slots, in one round trip and one commit. For each change o_states says
--- 'done', 'lost', 'key' or 'invalid'; of all but the first nothing is written.
+-- 'done', 'lost', 'back', 'key' or 'invalid'; of all but the first nothing is written.
 --
 -- Arrays are parallel: those of the first line one element for each change of a slot, the others for each lane, delivery,
 -- line, event and job, whose change is told by its number, from 1; null if there is none of the kind.
 --   p_call    null, or the identity of a settlement that must not be done twice: who sends it again is told what was
 --             answered first
+--   p_relied_seqs, p_relied_ids  events that changes rely on; p_relies_on says which of them for each change, from 1. A
+--             change whose event the log does not hold is answered with 'back': a failover has lost it (H35)
 --   p_waves   in which wave the events of a change are published, see settle_events; 0 if its owner has refused them:
 --             then only its fence is looked at
 --
@@ -12,8 +14,9 @@
 -- fences are read after the lock.
 CREATE OR REPLACE FUNCTION {schema}.slots_settle(
     p_now timestamptz, p_hint bigint, p_call uuid,
-    p_groups text[], p_slots int[], p_members uuid[], p_fences bigint[], p_cursors bigint[], p_lost_from bigint[],
-    p_lost_to bigint[], p_waves int[],
+    p_groups text[], p_slots int[], p_members uuid[], p_fences bigint[], p_cursors bigint[],
+    p_relied_seqs bigint[], p_relied_ids uuid[], p_relies_on int[],
+    p_lost_from bigint[], p_lost_to bigint[], p_waves int[],
     p_lane_changes int[], p_lane_keys text[], p_lane_positions bigint[], p_lane_states text[], p_lane_attempts bigint[],
     p_lane_not_before timestamptz[], p_lane_errors text[], p_lane_redriven boolean[],
     p_delivery_changes int[], p_delivery_seqs bigint[], p_delivery_objects text[], p_delivery_states text[],
@@ -35,6 +38,7 @@ AS $body$
 DECLARE
     v_now pg_catalog.timestamptz;
     v_groups bigint[];
+    v_held boolean[]; -- for each event that is relied on
     v_late boolean; -- is a lease among them that has passed, so that its groups may not have been read?
     v_change pg_catalog.record;
 BEGIN
@@ -63,6 +67,15 @@ BEGIN
     LEFT JOIN {schema}.groups g ON g.name = c.name
     LEFT JOIN {schema}.slots s ON s.group_id = g.id AND s.slot = c.slot
     LEFT JOIN {schema}.members m ON m.id = c.member;
+
+    IF p_relied_seqs IS NOT NULL THEN
+        v_held := ARRAY(
+            SELECT {schema}.log_has(r.seq, r.id) FROM unnest(p_relied_seqs, p_relied_ids) WITH ORDINALITY r(seq, id, n)
+            ORDER BY r.n);
+        o_states := ARRAY(
+            SELECT CASE WHEN c.state = 'done' AND NOT v_held[c.relies_on] THEN 'back' ELSE c.state END
+            FROM unnest(o_states, p_relies_on) WITH ORDINALITY c(state, relies_on, n) ORDER BY c.n);
+    END IF;
 
     -- Before the log: everybody takes these locks in this order.
     IF p_job_objects IS NOT NULL OR p_job_keys IS NOT NULL THEN

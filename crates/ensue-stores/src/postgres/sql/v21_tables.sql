@@ -8,7 +8,8 @@ DECLARE
 BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
-            AND p.proname = ANY ('{jobs_purge,complete_job}')
+            AND p.proname = ANY (
+                '{jobs_purge,complete_job,slots_settle,own_put,own_message,lease_text,lease_parts}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', v_old);
     END LOOP;
@@ -29,3 +30,7 @@ CREATE INDEX jobs_over ON {schema}.jobs (finished_at, number)
     WHERE finished_at IS NOT NULL AND turn IS NULL AND state <> 'dead' AND NOT starts_with(handler, 'task.');
 CREATE INDEX jobs_tasks_over ON {schema}.jobs (finished_at, number)
     WHERE finished_at IS NOT NULL AND turn IS NULL AND starts_with(handler, 'task.');
+
+-- The newest event that a handler's own transaction settles: its log must hold it at the commit.
+ALTER TABLE {schema}.own_settlements ADD COLUMN IF NOT EXISTS relied_seq bigint,
+    ADD COLUMN IF NOT EXISTS relied_id uuid;

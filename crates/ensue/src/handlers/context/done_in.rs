@@ -127,7 +127,7 @@ mod sqlite {
         /// What settles this attempt, wherever its group's cursor is: one change for each slot.
         fn done_changes(&self, delivery: &DeliveryWork) -> Vec<SlotChange> {
             let ContextParts { group, fence, seq, .. } = &self.0.parts;
-            let DeliveryWork { member, slot, lane, others } = delivery;
+            let DeliveryWork { member, slot, lane, others, newest } = delivery;
             let mut first = SlotChange::new(group.clone(), *slot, *member, *fence);
             {
                 let said = self.said();
@@ -146,6 +146,7 @@ mod sqlite {
                     }
                 }
             }
+            changes.iter_mut().for_each(|change| change.relies_on = Some(*newest));
             changes
         }
     }
@@ -217,10 +218,10 @@ mod postgres {
         fn own_settlement(&self) -> OwnSettlement {
             let ContextParts { group, fence, seq, work, .. } = &self.0.parts;
             let work = match work {
-                Work::Delivery(DeliveryWork { member, slot, lane, others }) => {
+                Work::Delivery(DeliveryWork { member, slot, lane, others, newest }) => {
                     let first = (*slot, *fence, lane.clone(), *seq);
                     let events = std::iter::once(first).chain(others.iter().cloned()).collect();
-                    OwnWork::Delivery { group: group.clone(), member: *member, events }
+                    OwnWork::Delivery { group: group.clone(), member: *member, events, newest: *newest }
                 }
                 Work::Job(held) => OwnWork::Job { held: *held, lines: self.lines_to_write() },
             };
