@@ -11,9 +11,10 @@ use std::str::FromStr;
 const FORMS: &str = "write sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE?schema=ensue";
 
 /// The parameters of a Postgres URL whose values may be seen by everybody; of others only the name is shown.
-const SHOWN_PARAMETERS: [&str; 10] = [
+const SHOWN_PARAMETERS: [&str; 11] = [
     "application_name",
     "connect_timeout",
+    "connections",
     "dbname",
     "host",
     "port",
@@ -128,16 +129,21 @@ impl Address {
         }
     }
 
-    /// A Postgres address as other programs take it: `schema` is a parameter of our own.
+    /// A Postgres address as other programs take it, without `schema`, `connections` and `pooler`.
     pub fn without_schema(&self) -> String {
+        self.without(&["schema", "connections", "pooler"])
+    }
+
+    fn without(&self, left_out: &[&str]) -> String {
         let (base, query) = parts(&self.text);
-        let rest: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && name(pair) != "schema").collect();
+        let is_left = |pair: &&str| !pair.is_empty() && !left_out.contains(&name(pair));
+        let rest: Vec<&str> = query.split('&').filter(is_left).collect();
         if rest.is_empty() { base.to_string() } else { format!("{base}?{}", rest.join("&")) }
     }
 
     /// The same Postgres database with another schema.
     pub fn with_schema(&self, schema: &str) -> String {
-        let base = self.without_schema();
+        let base = self.without(&["schema"]);
         let joint = if parts(&base).1.is_empty() { '?' } else { '&' };
         format!("{base}{joint}schema={schema}")
     }

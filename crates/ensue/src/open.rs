@@ -3,6 +3,7 @@
 use crate::address::{Address, Place};
 use crate::error::Error;
 use crate::history::History;
+use ensue_core::clock::ManualClock;
 use ensue_core::retention::Retention;
 use ensue_core::store::SharedStore;
 #[cfg(feature = "sqlite")]
@@ -22,6 +23,12 @@ pub struct Options {
     pub retention_interval: Duration,
     /// Only look: leaves the store as it is, and works beside the process that writes to it.
     pub read_only: bool,
+    /// The clock of a test, by which everything is recorded and due; none for the store's own. On Postgres all nodes of a
+    /// store need the same.
+    pub clock: Option<ManualClock>,
+    /// The most connections to Postgres in all; none for the store's default, which is 16. Those that rest for 30 s are
+    /// closed.
+    pub connections_max: Option<usize>,
 }
 
 impl Default for Options {
@@ -31,6 +38,8 @@ impl Default for Options {
             history: History::default(),
             retention_interval: Duration::from_secs(30),
             read_only: false,
+            clock: None,
+            connections_max: None,
         }
     }
 }
@@ -58,7 +67,12 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
         #[cfg(feature = "postgres")]
         Place::Postgres => {
             use ensue_stores::postgres::{PostgresOptions, PostgresStore};
-            let options = PostgresOptions { read_only: options.read_only, ..PostgresOptions::default() };
+            let (read_only, connections_max) = (options.read_only, options.connections_max);
+            let clock = options.clock.as_ref().map(ManualClock::clock);
+            let mut options = PostgresOptions { read_only, clock, ..PostgresOptions::default() };
+            if let Some(connections_max) = connections_max {
+                options = options.connections_max(connections_max)?;
+            }
             let store = Arc::new(PostgresStore::open(url, options).await?);
             Ok(Opened {
                 store: store.clone(),
@@ -76,7 +90,8 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> 
 
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(path: &str, options: &Options) -> Result<Opened, Error> {
-    let options = SqliteOptions { read_only: options.read_only, ..SqliteOptions::default() };
+    let clock = options.clock.as_ref().map(ManualClock::clock);
+    let options = SqliteOptions { read_only: options.read_only, clock, ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open(path, options).await?);
     Ok(Opened {
         store: store.clone(),

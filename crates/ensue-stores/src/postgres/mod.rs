@@ -99,7 +99,7 @@ mod words;
 mod writer;
 
 pub use drift::Drift;
-pub use options::PostgresOptions;
+pub use options::{CONNECTIONS_MIN, PostgresOptions};
 pub use own::PostgresTransaction;
 pub use server::LockHolder;
 #[cfg(feature = "sqlx")]

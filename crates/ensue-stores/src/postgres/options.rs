@@ -1,6 +1,7 @@
 //! How should the log be kept on this server?
 
 use crate::clock::Clock;
+use ensue_core::Invalid;
 use std::fmt;
 use std::time::Duration;
 
@@ -22,6 +23,35 @@ pub struct PostgresOptions {
     /// How many connections may read at once, at most. One more writes, and three quarters as many are for calls that may have to wait for
     /// transactions of others: to send, claim and settle jobs, to set rules, to read and commit groups.
     pub readers_max: usize,
+    /// How long a connection of the pools may rest before it is closed. A process that has nothing to do keeps three.
+    pub idle_max: Duration,
+}
+
+/// Connections of a process beside its pools: one writes, one listens.
+const BESIDE_POOLS: usize = 2;
+/// The fewest connections with which a process works.
+pub const CONNECTIONS_MIN: usize = 4;
+
+/// The number of connections for calls that may wait for others, beside so many that read.
+pub(super) fn calls_max(readers_max: usize) -> usize {
+    (readers_max * 3 / 4).max(1)
+}
+
+/// The number of connections that may read if a process may have so many in all.
+pub(super) fn readers_within(connections_max: usize) -> Result<usize, Invalid> {
+    if connections_max < CONNECTIONS_MIN {
+        let reason = format!("has `connections={connections_max}`; a process needs at least {CONNECTIONS_MIN}");
+        return Err(Invalid::new("store", reason));
+    }
+    let fits = |readers: &usize| readers + calls_max(*readers) + BESIDE_POOLS <= connections_max;
+    Ok((1..connections_max).rev().find(fits).unwrap_or(1))
+}
+
+impl PostgresOptions {
+    /// The same options with at most so many connections in all.
+    pub fn connections_max(self, connections_max: usize) -> Result<Self, Invalid> {
+        Ok(Self { readers_max: readers_within(connections_max)?, ..self })
+    }
 }
 
 impl Default for PostgresOptions {
@@ -33,6 +63,7 @@ impl Default for PostgresOptions {
             unavailable_after: Duration::from_secs(10),
             statement_time_max: Duration::from_secs(30),
             readers_max: 8,
+            idle_max: Duration::from_secs(30),
         }
     }
 }
@@ -46,6 +77,24 @@ impl fmt::Debug for PostgresOptions {
             .field("unavailable_after", &self.unavailable_after)
             .field("statement_time_max", &self.statement_time_max)
             .field("readers_max", &self.readers_max)
+            .field("idle_max", &self.idle_max)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_stay_within_the_connections_of_a_process() {
+        for connections_max in CONNECTIONS_MIN..100 {
+            let readers = readers_within(connections_max).unwrap();
+            let total = readers + calls_max(readers) + BESIDE_POOLS;
+            assert!(readers >= 1 && total <= connections_max, "{connections_max}: {readers} of {total}");
+            assert!(connections_max - total <= 1, "{connections_max}: {total} used");
+        }
+        assert_eq!(readers_within(16), Ok(PostgresOptions::default().readers_max));
+        assert!(readers_within(CONNECTIONS_MIN - 1).is_err());
     }
 }

@@ -13,7 +13,7 @@ use super::beside::Beside;
 use super::carrier::Carrier;
 use super::connection::{Connection, Reader, within};
 use super::error::{Failure, Trouble, explain};
-use super::options::PostgresOptions;
+use super::options::{PostgresOptions, calls_max, readers_within};
 use super::outage::Outage;
 use super::patience::Patience;
 use super::pooling::{self, Pooler};
@@ -26,6 +26,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, Row};
@@ -41,11 +42,6 @@ pub(super) fn each<'a>(params: Params<'a>) -> impl ExactSizeIterator<Item = &'a 
 
 /// How long a call waits for a lock before its connection is free for another.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
-
-/// How many connections calls have that may wait for others, beside so many for all else.
-fn calls_max(readers_max: usize) -> usize {
-    (readers_max * 3 / 4).max(1)
-}
 
 /// A session that holds one of our locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +61,8 @@ pub(super) struct Server {
     pool: Pool,
     /// For calls that may have to wait for somebody's transaction.
     calls: Pool,
+    /// Closes connections of the pools that rest.
+    closing_idle: AbortHandle,
     /// May this program run beside the schema?
     pub beside: Arc<Beside>,
     /// Asks who holds our locks, once the schema is known.
@@ -116,8 +114,13 @@ impl Server {
                 Pool::builder(manager).max_size(connections_max).queue_mode(QueueMode::Lifo).post_create(made).build();
             pool.map_err(|error| StoreError::Engine(format!("no pool of connections: {error}")))
         };
-        let pool = pool_of(options.readers_max.max(1), None)?;
-        let calls = pool_of(calls_max(options.readers_max), Some(LOCK_TIME_MAX))?;
+        let readers_max = match target.connections {
+            Some(connections_max) => readers_within(connections_max)?,
+            None => options.readers_max.max(1),
+        };
+        let pool = pool_of(readers_max, None)?;
+        let calls = pool_of(calls_max(readers_max), Some(LOCK_TIME_MAX))?;
+        let closing_idle = tokio::spawn(close_idle([pool.clone(), calls.clone()], options.idle_max)).abort_handle();
         let PostgresOptions { unavailable_after, statement_time_max, .. } = *options;
         let lock_holders = OnceLock::new();
         Ok(Self {
@@ -125,6 +128,7 @@ impl Server {
             tls,
             pool,
             calls,
+            closing_idle,
             beside,
             lock_holders,
             outage,
@@ -313,6 +317,23 @@ impl Server {
     pub fn close(&self) {
         self.pool.close();
         self.calls.close();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.closing_idle.abort();
+    }
+}
+
+/// Closes connections that were not used for this long, until the pools are closed. The pools lend the one that was used
+/// last, so the others rest.
+async fn close_idle(pools: [Pool; 2], idle_max: Duration) {
+    while !pools.iter().all(Pool::is_closed) {
+        tokio::time::sleep(idle_max / 2).await;
+        for pool in &pools {
+            pool.retain(|_, metrics| metrics.last_used() < idle_max);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What does a Postgres URL ask for?
 //!
-//! Some parameters are ours (`schema`, `pooler`) or are not known to the driver (`sslmode=verify-full`, `sslrootcert`): they are
+//! Some parameters are ours (`schema`, `pooler`, `connections`) or are not known to the driver (`sslmode=verify-full`, `sslrootcert`): they are
 //! taken out before the driver sees the rest. No message here repeats any part of a URL, which may hold a password.
 
+use super::options::{CONNECTIONS_MIN, readers_within};
 use super::pooling::Pooler;
 use ensue_core::{Invalid, StoreError};
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ pub(super) struct Target {
     pub encryption: Encryption,
     pub roots: Option<PathBuf>,
     pub pooler: Pooler,
+    /// The most connections in all, if it says so.
+    pub connections: Option<usize>,
     /// Does it say itself which of several servers will do?
     pub chooses_server: bool,
 }
@@ -56,6 +59,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut encryption = None;
     let mut roots = None;
     let mut pooler = Pooler::Unknown;
+    let mut connections = None;
     let mut left_over = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -63,6 +67,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
             "schema" => schema = percent_decoded(value)?,
             "sslmode" => encryption = Some(parse_encryption(value)?),
             "pooler" => pooler = parse_pooler(value)?,
+            "connections" => connections = Some(parse_connections(value)?),
             "sslrootcert" => roots = Some(percent_decoded(value)?),
             // The driver would take what stands before an `@` for user and password.
             _ => left_over.push(pair.replace('@', "%40")),
@@ -77,8 +82,8 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut config: Config = bare.parse().map_err(|_| {
         invalid(
             "is not a Postgres URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=ensue, with special \
-             characters of the password as %XX; known parameters are schema, pooler, sslmode, sslrootcert and those of the \
-             driver, such as application_name and connect_timeout",
+             characters of the password as %XX; known parameters are schema, connections, pooler, sslmode, sslrootcert and those \
+             of the driver, such as application_name and connect_timeout",
         )
     })?;
     // As in libpq: roots given without a mode mean that they are to be used.
@@ -109,7 +114,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     }
     // The same for one that rests in a pool.
     config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
-    Ok(Target { config, schema, encryption, roots, pooler, chooses_server })
+    Ok(Target { config, schema, encryption, roots, pooler, connections, chooses_server })
 }
 
 /// Where do the parameters begin? At the first question mark, unless it is one of a password that was not written as
@@ -145,6 +150,17 @@ fn parse_pooler(value: &str) -> Result<Pooler, StoreError> {
              out to have it found out",
         )),
     }
+}
+
+fn parse_connections(value: &str) -> Result<usize, StoreError> {
+    let connections = value.parse();
+    let connections = connections.map_err(|_| {
+        invalid(format!(
+            "has a number of connections that is none; write {CONNECTIONS_MIN} or more, as in ?connections=16"
+        ))
+    })?;
+    readers_within(connections)?;
+    Ok(connections)
 }
 
 fn check_schema(schema: &str) -> Result<(), StoreError> {
@@ -223,6 +239,12 @@ mod tests {
     }
 
     #[test]
+    fn a_url_may_bound_the_connections() {
+        assert_eq!(target("postgres://u@h/db").connections, None);
+        assert_eq!(target("postgres://u@h/db?connections=6&schema=a").connections, Some(6));
+    }
+
+    #[test]
     fn a_password_with_a_question_mark_is_left_whole() {
         let target = target("postgres://u:a?schema=b@h/db?schema=c");
         assert_eq!((target.schema.as_str(), target.config.get_password()), ("c", Some(&b"a?schema=b"[..])));
@@ -263,6 +285,8 @@ mod tests {
             "postgres://u:canary@h/db?canary=x",
             "postgres://u:canary@h/db?sslmode=canary",
             "postgres://u:canary@h/db?pooler=canary",
+            "postgres://u:canary@h/db?connections=canary",
+            "postgres://u:canary@h/db?connections=3",
             "postgres://u:canary@h/db?schema=",
             "postgres://u:canary@h/db?schema=pg_canary",
             "postgres://u:canary@h/db?schema=%zzcanary",

@@ -7,6 +7,7 @@ mod bell;
 mod bouncer;
 mod cancel;
 mod conformance;
+mod connections;
 mod crowd;
 mod disk;
 mod drift;

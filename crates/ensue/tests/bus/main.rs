@@ -6,6 +6,7 @@ mod failover_consumers;
 mod failover_postgres;
 mod failover_standby;
 mod newest;
+mod options_postgres;
 mod own_postgres;
 mod retention_groups;
 mod runtimes;
