@@ -301,18 +301,23 @@ impl Event {
 
     /// The event with its content as a handler reads it, or what is wrong with the content.
     pub fn read_as<P: Payload>(&self) -> Result<Event<P>, String> {
-        Ok(Event {
+        Ok(self.with_payload(P::read(&self.payload)?))
+    }
+
+    /// The event with another form of its content.
+    pub fn with_payload<P>(&self, payload: P) -> Event<P> {
+        Event {
             seq: self.seq,
             prev: self.prev,
             id: self.id,
             topic: self.topic.clone(),
             object: self.object.clone(),
-            payload: P::read(&self.payload)?,
+            payload,
             metadata: self.metadata.clone(),
             occurred_at: self.occurred_at,
             recorded_at: self.recorded_at,
             to: self.to,
-        })
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A derive must be a crate of its own. It depends on none of the others; what it writes, `impl ::ensue::Fact for …`, is
 //! compiled where it is used.
 
+mod job;
 mod topic;
 
 use proc_macro2::TokenStream;
@@ -65,6 +66,35 @@ const WRITE: &str = "write `#[fact(type = \"record\", action = \"published\")]` 
 #[proc_macro_derive(Fact, attributes(fact))]
 pub fn derive_fact(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand(input.into()).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Implements `ensue::JobArgs`: a payload that knows the handler of its jobs.
+///
+/// ```
+/// use ensue::{Emit, JobArgs};
+///
+/// #[derive(serde::Serialize, serde::Deserialize, JobArgs)]
+/// #[job(handler = "mail.receipt")]
+/// struct SendReceipt {
+///     order: u64,
+/// }
+///
+/// assert_eq!(SendReceipt::HANDLER, "mail.receipt");
+/// assert!(Emit::job(&SendReceipt { order: 7 }).checked().is_ok());
+/// ```
+///
+/// A key that no handler can have is a compile error:
+///
+/// ```compile_fail
+/// #[derive(serde::Serialize, serde::Deserialize, ensue::JobArgs)]
+/// #[job(handler = "mail receipt")] // error: a blank in a key
+/// struct SendReceipt {
+///     order: u64,
+/// }
+/// ```
+#[proc_macro_derive(JobArgs, attributes(job))]
+pub fn derive_job_args(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    job::expand(input.into()).unwrap_or_else(Error::into_compile_error).into()
 }
 
 fn expand(input: TokenStream) -> Result<TokenStream> {

@@ -91,19 +91,6 @@ impl Ensue {
         Self::new(opened, Options::default())
     }
 
-    /// A bus on the embedded engine, transactions included.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn with_sqlite(store: ensue_stores::sqlite::SqliteStore) -> Self {
-        let store = Arc::new(store);
-        let opened = Opened {
-            store: store.clone(),
-            sqlite: Some(store),
-            #[cfg(feature = "postgres")]
-            postgres: None,
-        };
-        Self::new(opened, Options::default())
-    }
-
     fn new(opened: Opened, options: Options) -> Self {
         let bell = watch::Sender::new(0);
         let health = Arc::<Health>::default();

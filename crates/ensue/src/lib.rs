@@ -129,7 +129,6 @@ mod subscription;
 mod supervision;
 mod tail;
 pub mod tasks;
-#[cfg(feature = "sqlite")]
 pub mod testing;
 #[cfg(feature = "sqlite")]
 mod transaction;
@@ -153,6 +152,9 @@ pub use ensue_core::{chain, condition, matching, text};
 /// Implements [`Fact`](trait@Fact): `#[fact(type = "record", action = "published")]` above the type.
 #[cfg(feature = "derive")]
 pub use ensue_derive::Fact;
+/// Implements [`JobArgs`](trait@JobArgs): `#[job(handler = "mail.receipt")]` above the type.
+#[cfg(feature = "derive")]
+pub use ensue_derive::JobArgs;
 pub use error::Error;
 pub use handlers::{
     BatchHandler, Binding, Context, Handler, HandlerBuilder, HandlerError, HandlerInfo, HandlerLimits, Mode, Outcome,
@@ -160,7 +162,7 @@ pub use handlers::{
 };
 pub use health::{Work, WorkFailure};
 pub use history::History;
-pub use jobs::{Emit, JobOptions};
+pub use jobs::{Emit, EmitsIn, JobArgs, JobOptions};
 pub use newest::NewestPage;
 pub use open::Options;
 pub use selection::{ConditionErrors, Selection};

@@ -16,6 +16,9 @@ mod own_engine;
 mod parents_and_sync;
 #[path = "../examples/publish_and_handle.rs"]
 mod publish_and_handle;
+#[cfg(feature = "sqlx")]
+#[path = "../examples/service_on_sqlx.rs"]
+mod service_on_sqlx;
 #[path = "../examples/stream_and_conditions.rs"]
 mod stream_and_conditions;
 #[path = "../examples/unit_of_work.rs"]
@@ -114,6 +117,23 @@ mod tests {
             path.file_stem().expect("a name").to_string_lossy().into_owned()
         };
         let found: BTreeSet<String> = files.map(stem).collect();
-        assert_eq!(found, NAMES.iter().map(|name| name.to_string()).collect());
+        // It needs a database, and has tests of its own.
+        let service = "service_on_sqlx".to_owned();
+        assert_eq!(found, NAMES.iter().map(|name| name.to_string()).chain([service]).collect());
+    }
+
+    /// The code of the guide is that of the example, which is compiled and run.
+    #[test]
+    fn the_guide_shows_the_service_that_is_tested() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let without_indent = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+        let example = std::fs::read_to_string(root.join("examples/service_on_sqlx.rs")).expect("the example");
+        let guide = std::fs::read_to_string(root.join("../../docs/rust-service.md")).expect("the guide");
+        let blocks: Vec<&str> =
+            guide.split("```rust,ignore\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+        assert_eq!(blocks.len(), 6);
+        for block in blocks {
+            assert!(without_indent(&example).contains(without_indent(block).trim()), "not in the example:\n{block}");
+        }
     }
 }

@@ -126,7 +126,24 @@ struct Kept {
     attempts_max: Option<u32>,
 }
 
+impl Target {
+    /// An event on this topic.
+    pub fn topic(topic: &str) -> Result<Self, Invalid> {
+        Topic::parse(topic).map(Self::Topic)
+    }
+
+    /// A job for the handler with this key.
+    pub fn handler(key: &str) -> Result<Self, Invalid> {
+        GroupName::parse("handler", key).map(Self::Handler)
+    }
+}
+
 impl Schedule {
+    /// A schedule with the usual settings, named by a text such as `nightly`.
+    pub fn named(name: &str, timing: Timing, target: Target) -> Result<Self, Invalid> {
+        Ok(Self::new(GroupName::parse("name", name)?, timing, target))
+    }
+
     /// A schedule with the usual settings.
     pub fn new(name: GroupName, timing: Timing, target: Target) -> Self {
         Self {

@@ -11,7 +11,7 @@ use super::objects::Unindexed;
 use super::settle;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
-use ensue_core::jobs::{JobChange, JobSettled};
+use ensue_core::jobs::{Enqueued, JobChange, JobSettled, NewJob};
 use ensue_core::positions::{LaneKey, Settled, SlotChange};
 use ensue_core::{Appended, Entry, Invalid, NewEvent, Seq, StoreError};
 use rusqlite::{Connection, TransactionState};
@@ -76,6 +76,16 @@ impl Transaction<'_> {
     #[doc(hidden)]
     pub fn publish_checked(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, TransactionError> {
         Ok(self.append(batch)?)
+    }
+
+    /// Sends jobs with the commit. The answer holds once the transaction has committed.
+    pub fn enqueue(&mut self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, TransactionError> {
+        jobs::send::check(jobs)?;
+        jobs::send::enqueue(&mut self.changing, jobs).map_err(|error| {
+            // Some of them may be there.
+            self.failed = Some(error.clone());
+            error.into()
+        })
     }
 
     /// Settles a delivery with the commit, so that your statements count exactly once: they are stored together with the

@@ -90,7 +90,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
 }
 
 /// Code that follows from an event: any `async fn(Event<P>, Context) -> Result<(), HandlerError>`, where `P` is a
-/// [`Fact`](crate::Fact), [`Json`](crate::Json) or a `serde_json::Value`, and `()` may be an [`Outcome`].
+/// [`Fact`](crate::Fact), [`Json`](crate::Json), a `serde_json::Value` or, for jobs, [`JobArgs`](crate::JobArgs), and `()` may be an [`Outcome`].
 pub trait Handler<P>: Send + Sync + 'static {
     /// Handles one event.
     fn handle(&self, event: Event<P>, cx: Context) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
@@ -98,7 +98,7 @@ pub trait Handler<P>: Send + Sync + 'static {
 
 impl<P, F, Fut, O> Handler<P> for F
 where
-    P: Payload,
+    P: Send + 'static,
     F: Fn(Event<P>, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, HandlerError>> + Send,
     O: Into<Outcome>,
@@ -155,24 +155,33 @@ impl<P, H> Typed<P, H> {
 
 impl<P: Payload, H: Handler<P>> ErasedHandler for Typed<P, H> {
     fn run(&self, events: Vec<Arc<Event>>, cx: Context) -> Run {
-        let handler = self.handler.clone();
-        Box::pin(async move {
-            for event in events {
-                match event.read_as::<P>() {
-                    Ok(event) => match ended(handler.handle(event, cx.clone()).await) {
-                        Ended::Done => {}
-                        other => return other,
-                    },
-                    Err(error) => return unreadable(error),
-                }
-            }
-            Ended::Done
-        })
+        run_one(self.handler.clone(), events, cx, Event::read_as)
     }
 
     fn topic(&self) -> Option<String> {
         P::topic()
     }
+}
+
+/// Runs a handler of single events: one after another, until one of them is not done.
+pub(crate) fn run_one<P: Send + 'static, H: Handler<P>>(
+    handler: Arc<H>,
+    events: Vec<Arc<Event>>,
+    cx: Context,
+    read: fn(&Event) -> Result<Event<P>, String>,
+) -> Run {
+    Box::pin(async move {
+        for event in events {
+            match read(&event) {
+                Ok(event) => match ended(handler.handle(event, cx.clone()).await) {
+                    Ended::Done => {}
+                    other => return other,
+                },
+                Err(error) => return unreadable(error),
+            }
+        }
+        Ended::Done
+    })
 }
 
 /// A handler of batches of one type of payload.

@@ -34,6 +34,6 @@ pub(crate) use builder::{HandlerFilter, Spec, SplitBy};
 #[cfg(feature = "postgres")]
 pub(crate) use context::StoreHere;
 pub(crate) use context::{ClaimKey, ContextParts, DeliveryWork, LINES_MAX, Settlement, States, Work, done_mark};
-pub(crate) use handler::{ErasedHandler, Run, Typed};
+pub(crate) use handler::{ErasedHandler, Run, Typed, run_one};
 pub(crate) use info::info;
 pub(crate) use registry::{Registry, parents_of};

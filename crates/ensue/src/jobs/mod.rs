@@ -3,6 +3,8 @@
 //! | question | file |
 //! |---|---|
 //! | How is a job sent? | `emit.rs` |
+//! | Typed jobs | `args.rs` |
+//! | How is a job sent in a transaction of the application? | `emit_in.rs` |
 //! | Which jobs can this process run, and how? | `served.rs` |
 //! | Who runs them? | `pool.rs`, `attempt.rs`, and what they say meanwhile `live.rs` |
 //! | How does a job start with the commit that sends it? | `offer.rs` |
@@ -13,10 +15,12 @@
 //! | What is told of a job to whoever looks at it? | `seen.rs` |
 //! | Metrics of claims and attempts | `job_metrics.rs` |
 
+mod args;
 mod attempt;
 mod clock;
 mod elsewhere;
 mod emit;
+mod emit_in;
 mod job_metrics;
 mod live;
 mod offer;
@@ -34,8 +38,10 @@ pub use ensue_core::jobs::{
     lifecycle, notices, scaling, seen_counts,
 };
 
+pub use args::JobArgs;
 pub use elsewhere::{ClaimRef, ClaimedJob, Completion, JobOutcome};
 pub use emit::Emit;
+pub use emit_in::EmitsIn;
 pub use ensue_core::jobs::job::JOBS_MAX;
 pub use pool::WORKERS;
 pub use seen::{SeenJob, SeenPage};

@@ -21,7 +21,7 @@ pub(crate) use scheduler::{SchedulesHere, fire_now, run};
 use crate::Ensue;
 use crate::error::Error;
 use ensue_core::explain::{Explanation, ScheduleFacts, explain_schedule};
-use ensue_core::{GroupName, StoreError, Timestamp};
+use ensue_core::{GroupName, Invalid, StoreError, Timestamp};
 
 /// How many of the next times are told.
 const UPCOMING: usize = 5;
@@ -55,6 +55,10 @@ fn no_schedule(name: &GroupName) -> Error {
     Error::NotFound(format!("there is no schedule `{name}`: look at the list of schedules"))
 }
 
+fn named(name: impl AsRef<str>) -> Result<GroupName, Invalid> {
+    GroupName::parse("name", name.as_ref())
+}
+
 impl Ensue {
     /// Makes a schedule, or changes the one of its name; says whether it is new. While its times stay what they are, nothing is
     /// missed or doubled by that: it goes on where it was. With other times it begins now.
@@ -63,13 +67,12 @@ impl Ensue {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use ensue::schedules::{Schedule, Target, Timing};
-    /// use ensue::{GroupName, Topic};
     /// let bus = ensue::Ensue::memory().await?;
     /// let times = Timing::cron("30 2 * * *", Some("Europe/Berlin"))?;
-    /// let nightly = Schedule::new(GroupName::parse("name", "nightly")?, times, Target::Topic(Topic::parse("report.nightly")?));
+    /// let nightly = Schedule::named("nightly", times, Target::topic("report.nightly")?)?;
     /// let (made, is_new) = bus.schedule(nightly).await?;
     /// assert!(is_new && made.next.len() == 5);
-    /// bus.run_schedule(&made.kept.name).await?; // now, too
+    /// bus.run_schedule("nightly").await?; // now, too
     /// assert_eq!(bus.store().event(1).await?.map(|event| event.topic.to_string()).as_deref(), Some("report.nightly"));
     /// # Ok(()) }
     /// ```
@@ -99,7 +102,8 @@ impl Ensue {
     }
 
     /// A schedule as it stands.
-    pub async fn find_schedule(&self, name: &GroupName) -> Result<Option<SeenSchedule>, Error> {
+    pub async fn find_schedule(&self, name: impl AsRef<str>) -> Result<Option<SeenSchedule>, Error> {
+        let name = &named(name)?;
         let (kept, now) = (self.store().schedule(name).await?, self.store().now().await?);
         Ok(kept.map(|kept| SeenSchedule::of(kept, now)))
     }
@@ -111,7 +115,8 @@ impl Ensue {
     }
 
     /// Forgets a schedule with its runs. One that somebody who lives declares is refused: it would come back.
-    pub async fn delete_schedule(&self, name: &GroupName) -> Result<(), Error> {
+    pub async fn delete_schedule(&self, name: impl AsRef<str>) -> Result<(), Error> {
+        let name = &named(name)?;
         if let Some(there) = self.store().schedule(name).await?.filter(|there| there.managed_by.is_some())
             && self.is_declared(name).await?
         {
@@ -125,7 +130,8 @@ impl Ensue {
 
     /// Fires a schedule now, whatever its times say. A rule on it holds this, too; and its overlap policy decides, so look at
     /// what came of it.
-    pub async fn run_schedule(&self, name: &GroupName) -> Result<Run, Error> {
+    pub async fn run_schedule(&self, name: impl AsRef<str>) -> Result<Run, Error> {
+        let name = &named(name)?;
         loop {
             let kept = self.store().schedule(name).await?.ok_or_else(|| no_schedule(name))?;
             let schedule = Schedule::stored(name, &kept.definition, kept.managed_by.as_deref())?;
@@ -150,7 +156,13 @@ impl Ensue {
     }
 
     /// What became of the occurrences of a schedule, the newest first, before this number: at most `limit` of the last 100.
-    pub async fn schedule_runs(&self, name: &GroupName, before: Option<u64>, limit: usize) -> Result<Vec<Run>, Error> {
+    pub async fn schedule_runs(
+        &self,
+        name: impl AsRef<str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Run>, Error> {
+        let name = &named(name)?;
         if self.store().schedule(name).await?.is_none() {
             return Err(no_schedule(name));
         }
@@ -158,7 +170,8 @@ impl Ensue {
     }
 
     /// Why a schedule does or does not fire.
-    pub async fn explain_schedule(&self, name: &GroupName) -> Result<Explanation, Error> {
+    pub async fn explain_schedule(&self, name: impl AsRef<str>) -> Result<Explanation, Error> {
+        let name = &named(name)?;
         let store = self.store();
         let kept = store.schedule(name).await?.ok_or_else(|| no_schedule(name))?;
         let (rules, now) = (store.rules().await?, store.now().await?);

@@ -1,4 +1,5 @@
-//! One way to set clock, connections and schema of a bus that publishes in transactions of its application.
+//! One way to set clock, connections and schema of a bus that publishes in transactions of its
+//! application.
 
 #![cfg(feature = "postgres")]
 

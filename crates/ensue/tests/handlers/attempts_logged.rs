@@ -1,4 +1,5 @@
-//! Failed attempts are in the log of the process, with handler, object, attempt and error, and without payloads.
+//! Failed attempts are in the log of the process, with handler, object, attempt and error, and
+//! without payloads.
 
 use crate::support::{LONG, event};
 use ensue::{Context, Emit, Ensue, Event, Fact, HandlerError, JobOptions, Retry};
@@ -64,7 +65,8 @@ const SECRET: &str = "canary-4711";
 async fn failed_and_dead_attempts_are_logged() {
     let lines = Lines::default();
     let _default = tracing::subscriber::set_default(lines.clone());
-    // With two subscribers, what one thread wants to hear is no longer decided by the thread that logs first.
+    // With two subscribers, what one thread wants to hear is no longer decided by the thread that
+    // logs first.
     let _second = tracing::Dispatch::new(Lines::default());
     let bus = Ensue::memory().await.unwrap();
     let fails = async |_: Event, _: Context| Err::<(), _>(HandlerError::failed("no\n\u{1b}[2J"));

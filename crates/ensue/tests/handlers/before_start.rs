@@ -1,4 +1,5 @@
-//! A handler gets every event that its process publishes after binding it, also before the first start.
+//! A handler gets every event that its process publishes after binding it, also before the first
+//! start.
 
 use crate::support::{LONG, Seen, event, name, on_both, until};
 use ensue::{Context, Ensue, Event, NewEvent};
@@ -62,7 +63,8 @@ async fn a_transaction_before_the_first_start_is_handled() {
     running.shutdown(LONG).await.unwrap();
 }
 
-/// What would be published under a handler that cannot be is refused, with the reason that a start gives.
+/// What would be published under a handler that cannot be is refused, with the reason that a start
+/// gives.
 #[tokio::test]
 async fn a_publish_for_a_handler_that_cannot_start_is_refused() {
     let bus = Ensue::memory().await.unwrap();

@@ -7,6 +7,8 @@ mod live;
 mod many;
 mod notices;
 mod offers;
+mod own_transactions;
+mod own_transactions_postgres;
 mod pull;
 mod quiet;
 mod rules;

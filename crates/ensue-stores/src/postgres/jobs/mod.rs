@@ -46,7 +46,7 @@ pub(super) use claim::Claiming;
 pub(super) use looks::Looks;
 pub(super) use places::Places;
 pub(super) use row::id_of;
-pub(super) use send::Sending;
+pub(super) use send::{Sending, check as check_new};
 pub(super) use succeed::Succeeding;
 pub(super) use together::Together;
 

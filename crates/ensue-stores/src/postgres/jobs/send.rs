@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-pub(super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
+pub(in super::super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
     if jobs.is_empty() || jobs.len() > JOBS_MAX {
         let reason = format!("are {}; send 1 to {JOBS_MAX} at once", jobs.len());
         return Err(Invalid::new("jobs", reason).into());

@@ -55,6 +55,9 @@ pub(in super::super) fn columns_with_types() -> String {
 pub(in super::super) struct JobsSql {
     pub enqueue: String,
     pub send_alike: String,
+    pub send_in: String,
+    /// By an injected clock, $11.
+    pub send_in_at: String,
     pub claim: String,
     pub enqueue_and_claim: String,
     pub renew: String,
@@ -102,7 +105,10 @@ impl JobsSql {
                  ORDER BY j.number LIMIT $3::bigint + 1) j ON true ORDER BY j.number"
             ))
         };
+        let send_in = |send: &str| sql(&include_str!("../sql/jobs_send_in.sql").replace("{send}(", send));
         Self {
+            send_in: send_in("{schema}.enqueue("),
+            send_in_at: send_in("{schema}.jobs_send($11, "),
             // Others are woken in the same commit, if $19 says that there are some.
             enqueue: sql(
                 "SELECT e.*, CASE WHEN $19 THEN {schema}.outbox_ring() END FROM {schema}.jobs_enqueue($1, $2, $3, $4, $5, $6, $7, \

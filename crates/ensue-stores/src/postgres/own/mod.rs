@@ -6,11 +6,13 @@
 //! | The same for sqlx | `driver_sqlx` |
 //! | What does a refusal mean to whoever has the transaction? | `refusal` |
 //! | How are events published in it? | `publish` |
+//! | How are jobs sent in it? | `enqueue` |
 //! | How does a handler settle in it? | `settle` |
 
 mod driver;
 #[cfg(feature = "sqlx")]
 mod driver_sqlx;
+mod enqueue;
 mod publish;
 mod refusal;
 mod settle;

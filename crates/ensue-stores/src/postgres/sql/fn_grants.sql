@@ -39,7 +39,7 @@ AS $body$
         ('set_group_cursor', 'owner', '{consume}'),
         ('event_id', 'caller', '{consume,operate,serve}'),
         ('stored_time', 'caller', '{consume,operate,serve}'),
-        ('enqueue', 'owner', '{publish,operate}'),
+        ('enqueue', 'owner', '{publish,operate,serve}'),
         ('claim_jobs', 'owner', '{consume}'),
         ('renew_job', 'owner', '{consume}'),
         ('complete_job', 'owner', '{consume}'),

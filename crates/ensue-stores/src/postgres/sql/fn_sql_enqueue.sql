@@ -22,18 +22,19 @@ AS $body$
         'not_before ' || {schema}.time_fault(p_not_before))
 $body$;
 
--- Sends a job in the caller's transaction, and answers its id. While a job of the handler with this key is live, it answers that one's.
+-- Sends a job in the caller's transaction, and answers its id: at the time of an injected clock (p_now), or by the server's
+-- clock if it is null. While a job of the handler with this key is live, it answers that one's.
 --
 -- No lock is taken that anybody else waits for, however long the transaction takes, but by who sends the same key. So a job with an object does not take
 -- its place in its lane here, for which it would have to lock the lane and the rules: it is written as one whose time comes at once (`not_before` is
 -- `enqueued_at`, as of no other), and gets its place when that is found after the commit, by who looks for what is due or sends another of its lane.
 CREATE OR REPLACE FUNCTION {schema}.jobs_send(
-    p_handler text, p_payload jsonb, p_object text, p_priority numeric, p_not_before timestamptz, p_key text,
+    p_now timestamptz, p_handler text, p_payload jsonb, p_object text, p_priority numeric, p_not_before timestamptz, p_key text,
     p_attempts_max int, p_metadata jsonb, p_ordered boolean, p_exhausted text
 ) RETURNS text LANGUAGE plpgsql VOLATILE
 AS $body$
 DECLARE
-    v_now pg_catalog.timestamptz := clock_timestamp();
+    v_now pg_catalog.timestamptz := coalesce(p_now, clock_timestamp());
     v_settings pg_catalog.jsonb;
     v_retry pg_catalog.jsonb;
     v_number bigint;
@@ -122,7 +123,7 @@ BEGIN
             END));
         PERFORM {schema}.check_readable(jsonb_build_array(v_job));
         PERFORM {schema}.jobs_send(
-            v_job ->> 'handler', coalesce(v_job -> 'payload', 'null'), v_job ->> 'object', coalesce((v_job ->> 'priority')::numeric, 0),
+            NULL, v_job ->> 'handler', coalesce(v_job -> 'payload', 'null'), v_job ->> 'object', coalesce((v_job ->> 'priority')::numeric, 0),
             (v_job ->> 'not_before')::timestamptz, v_job ->> 'unique_key', (v_job ->> 'attempts_max')::int,
             coalesce(v_job -> 'metadata', '{}'), coalesce((v_job ->> 'ordered')::boolean, true), v_job ->> 'on_exhausted');
         v_index := v_index + 1;
@@ -138,7 +139,8 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue(
 SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    RETURN {schema}.jobs_send(handler, payload, object, priority, not_before, unique_key, attempts_max, metadata, ordered, on_exhausted);
+    RETURN {schema}.jobs_send(NULL, handler, payload, object, priority, not_before, unique_key, attempts_max, metadata,
+        ordered, on_exhausted);
 END
 $body$;
 

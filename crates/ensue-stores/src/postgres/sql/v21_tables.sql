@@ -9,7 +9,7 @@ BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
             AND p.proname = ANY (
-                '{jobs_purge,complete_job,slots_settle,own_put,own_message,lease_text,lease_parts}')
+                '{jobs_purge,complete_job,slots_settle,own_put,own_message,lease_text,lease_parts,jobs_send}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', v_old);
     END LOOP;

@@ -9,7 +9,7 @@ use ensue_core::jobs::{Enqueued, JobId, JobNumber, JobState, NewJob};
 use ensue_core::{Invalid, ObjectKey, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
-pub(super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
+pub(in super::super) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
     if jobs.is_empty() || jobs.len() > JOBS_MAX {
         let reason = format!("are {}; send 1 to {JOBS_MAX} at once", jobs.len());
         return Err(Invalid::new("jobs", reason).into());
