@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How many events are moved into the log in one commit.
+const RELEASED_AT_ONCE: usize = 1_000;
 /// How often others are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What nobody has taken in this time is with processes that cannot take it: it is not waited for.
@@ -29,17 +31,25 @@ impl Ensue {
         };
         loop {
             crate::schedules::fire_now(self).await?;
+            self.release_all().await?;
             let end = self.store().bounds().await?.last;
             self.inner().tail.look_now();
             self.drain_handlers(&deliveries, end).await?;
             let ran_before = jobs.ran();
             let let_go = crate::jobs::look(self).await?.let_go;
             jobs.drained().await;
-            // Handlers and jobs may have published, and sent jobs.
+            // Handlers and jobs may have published, also in their own transactions, and sent jobs.
+            self.release_all().await?;
             if self.store().bounds().await?.last == end && jobs.ran() == ran_before && let_go == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Moves into the log what is due, and what committed transactions have published.
+    async fn release_all(&self) -> Result<(), StoreError> {
+        while self.store().release_due(RELEASED_AT_ONCE).await?.count >= RELEASED_AT_ONCE {}
+        Ok(())
     }
 
     /// Waits until what this process has is done, and what it has not is with somebody who lives.
