@@ -14,6 +14,7 @@ use super::batch::Call;
 use super::error::Failure;
 use super::id_parts;
 use super::schema::Sql;
+use super::silence::SessionState;
 use super::types::Micros;
 use ensue_core::{Appended, EventId, Seq, Timestamp};
 use futures_util::future;
@@ -79,6 +80,14 @@ impl Tracing {
 }
 
 impl Trace {
+    /// The session that it was sent on, if that is known.
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Session(session) => Some(*session),
+            Self::Lock { .. } => None,
+        }
+    }
+
     /// Returns when nothing of the batch is under way any more.
     async fn end(&self, client: &Client, way: &Way) -> Result<(), Failure> {
         let (key, until) = match self {
@@ -122,6 +131,20 @@ impl SessionId {
         let own = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
         let row = client.query_one(own, &[]).await?;
         Ok(Self { process: row.try_get(0)?, started: row.try_get(1)? })
+    }
+
+    /// What this session does, as another one is told.
+    pub async fn state(&self, client: &Client) -> Result<SessionState, Error> {
+        let state = "SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' FROM pg_stat_activity \
+                     WHERE pid = $1 AND backend_start = $2";
+        let row = client.query_opt(state, &[&self.process, &self.started]).await?;
+        Ok(match row.map(|row| row.try_get::<_, Option<bool>>(0)).transpose()? {
+            Some(Some(true)) => SessionState::AtWork,
+            Some(Some(false)) => SessionState::AtRest,
+            // It belongs to another login, whose sessions are not shown.
+            Some(None) => SessionState::AtWork,
+            None => SessionState::Gone,
+        })
     }
 
     /// Ends this session if it still lives, and waits until it has.

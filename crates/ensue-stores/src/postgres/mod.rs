@@ -10,6 +10,7 @@
 //! | How is a statement asked, in a session of ours and behind a pooler? | `asking` |
 //! | How long, and how often, is a server that is away tried again? | `patience` |
 //! | How long do we wait for an answer? | `connection` |
+//! | Is the server still at work on a statement? | `silence` |
 //! | Who carries a connection's bytes? | `carrier` |
 //! | How often is it said that the server is away? | `outage` |
 //! | How does what we store become part of somebody's own transaction? | [`own`] |
@@ -88,6 +89,7 @@ mod server;
 mod settle;
 mod settle_columns;
 mod settle_events;
+mod silence;
 mod slots;
 mod subscriptions;
 mod tls;

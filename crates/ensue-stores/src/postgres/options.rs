@@ -18,6 +18,7 @@ pub struct PostgresOptions {
     pub unavailable_after: Duration,
     /// How long the server may take to answer one statement before its connection is given up, which is how a server
     /// that hangs is noticed. An append that this happens to is looked for on a new connection before it is answered.
+    /// The connection that writes is given up sooner if the server says that its session is not at work (`silence`).
     /// The server itself ends a statement after four fifths of it, so that one that is only busy can still say so.
     pub statement_time_max: Duration,
     /// How many connections may read at once, at most. One more writes, and three quarters as many are for calls that may have to wait for

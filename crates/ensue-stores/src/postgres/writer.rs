@@ -15,6 +15,7 @@ use super::heads::Heads;
 use super::moving::{Moving, TRIES_MAX, count_appended, logged};
 use super::patience::Patience;
 use super::schema::LOG_LOCK_TIME_MAX;
+use super::silence::within_or_silent;
 use super::types::Micros;
 use ensue_core::{Seq, StoreError, Timestamp};
 use std::collections::HashSet;
@@ -35,6 +36,8 @@ const REMEMBERED_ASIDE_MIN: u64 = 200;
 /// How soon after a failure to connect another is taken for certain, and how long a call that has waited for long
 /// enough still tries when it is not.
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long a batch of which it is not known whether it is stored is looked for at least, however long it was waited for.
+const LOOKED_FOR_MIN: Duration = Duration::from_secs(3);
 /// The slowest way to the server that is not taken for a hanging one: a large batch has more time, a second a MiB.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
@@ -126,7 +129,7 @@ impl Writer {
     async fn commit(&mut self, mut calls: Vec<Call>) -> Result<(), (Vec<Call>, StoreError)> {
         let begun = Instant::now();
         // While the server is away, time counts from when a call came: those in the queue do not wait one after another.
-        // Otherwise it counts from when it is found to be away.
+        // Otherwise it counts from when they were sent, and they are looked for in any case.
         let mut patience = self.session.is_none().then(|| {
             let waiting_since = calls.iter().map(|call| call.queued_at).min().unwrap_or(begun);
             Patience::until(waiting_since + self.moving.server.unavailable_after)
@@ -146,7 +149,10 @@ impl Writer {
             // While it is open whether the batch is stored, whatever goes wrong is one more lost connection: to call it
             // refused would have it sent again.
             let trouble = if doubt.is_some() { Trouble::Lost } else { Trouble::of(&failure) };
-            let patience = patience.get_or_insert_with(|| self.moving.server.patience());
+            let patience = patience.get_or_insert_with(|| {
+                let until = begun + self.moving.server.unavailable_after;
+                Patience::until(until.max(Instant::now() + LOOKED_FOR_MIN.min(self.moving.server.unavailable_after)))
+            });
             let go_on = match trouble {
                 Trouble::Lost => {
                     self.moving.server.lost(&failure);
@@ -204,7 +210,7 @@ impl Writer {
         let mut found = 0;
         if let Some(open) = doubt {
             found = within(
-                self.moving.server.statement_time_max,
+                self.moving.server.statement_time_max.min(time_left.max(LOOKED_FOR_MIN)),
                 session.carrier.until(open.settle(&session.client, &self.moving.server.way, &self.moving.sql, calls)),
             )
             .await?;
@@ -222,7 +228,8 @@ impl Writer {
         let first = format!("SET LOCAL lock_timeout = {}; {first}", LOG_LOCK_TIME_MAX.as_millis());
         let sent = columns.send(&session.client, &session.append, now, hint, self.bell.has_others());
         let sent = self.moving.server.way.together(&session.client, &first, sent);
-        let row = match within(limit, session.carrier.until(sent)).await {
+        let sent = session.carrier.until(sent);
+        let row = match within_or_silent(&self.moving.server, trace.session(), limit, sent).await {
             Ok(row) => row,
             Err(failure) => {
                 if Trouble::of(&failure) == Trouble::Lost {

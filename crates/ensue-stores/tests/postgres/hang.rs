@@ -92,6 +92,51 @@ async fn every_call_to_a_server_that_hangs_ends_and_works_again_when_it_goes_on(
     store.close().await;
 }
 
+/// A statement may take an hour, and only the connection that writes is silent: what was sent on it is found, or sent again,
+/// on another one.
+#[tokio::test]
+async fn one_silent_connection_does_not_stall_publishing() {
+    for still in [Still::BothWays, Still::Answers] {
+        let (wire, log) = (Wire::new().await, Log::new().await);
+        let statement_time_max = Duration::from_secs(3_600);
+        let store = open_over(&wire, &log, PostgresOptions { statement_time_max, ..PostgresOptions::default() }).await;
+        store.append(on("o")).await.unwrap();
+        wire.stand_where_open(still);
+        let answer = tokio::time::timeout(WAIT_MAX, store.append(on("o"))).await.expect("it is answered soon");
+        assert_eq!(answer.unwrap()[0].seq, Some(2));
+        assert_eq!(store.append(on("o")).await.unwrap()[0].seq, Some(3));
+        wire.stand(Still::Nothing);
+        assert_eq!(places(&whole_log(&store).await), [(1, None), (2, Some(1)), (3, Some(2))]);
+    }
+}
+
+/// Nobody answers, on no connection: whoever publishes is told so soon, however long a statement may take.
+#[tokio::test]
+async fn server_that_answers_on_no_connection_is_taken_to_be_away() {
+    let (wire, log) = (Wire::new().await, Log::new().await);
+    let statement_time_max = Duration::from_secs(3_600);
+    let store = open_over(&wire, &log, PostgresOptions { statement_time_max, ..impatient() }).await;
+    store.append(on("o")).await.unwrap();
+    wire.stand(Still::BothWays);
+    in_doubt(tokio::time::timeout(WAIT_MAX, store.append(on("o"))).await.expect("it is answered soon"));
+}
+
+/// A session that is at work is waited for, however long that takes.
+#[tokio::test]
+async fn session_at_work_is_waited_for() {
+    let log = Log::new().await;
+    let store = log.open_with(PostgresOptions::default()).await;
+    store.append(on("o")).await.unwrap();
+    let process = log.number(WRITER).await;
+    log.run(
+        "CREATE FUNCTION LOG.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(4); RETURN NULL; END $$; \
+         CREATE TRIGGER slow AFTER INSERT ON LOG.stored_events EXECUTE FUNCTION LOG.slow()",
+    )
+    .await;
+    assert_eq!(store.append(on("o")).await.unwrap()[0].seq, Some(2));
+    assert_eq!(log.number(WRITER).await, process, "its connection was given up");
+}
+
 /// Those who wait in the queue have waited long enough when it is known that the server is away: each of them would
 /// otherwise try anew, one after another.
 #[tokio::test]
