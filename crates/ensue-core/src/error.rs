@@ -71,8 +71,8 @@ pub enum StoreError {
     /// The store's schema is from a newer program, or is not ours.
     #[error("{0}")]
     Schema(String),
-    /// The disk failed in a way after which nothing can be promised: the store has stopped. What the call that met it
-    /// has left on the disk shows after the restart; the calls after it leave nothing.
+    /// The disk failed in a way after which nothing can be promised: the store has stopped. The call that met it is
+    /// [in doubt](Self::InDoubt); the calls after it leave nothing.
     #[error("the store has stopped because the disk failed: check the disk, then restart ({0})")]
     Stopped(String),
     /// Anything else the engine's driver said.

@@ -51,6 +51,11 @@ async fn a_server_whose_store_has_stopped_is_not_ready_and_loses_nothing() {
         }
     };
     assert!(acknowledged > 10, "{acknowledged} events");
+    // The commit that met the failure may be on the disk; those after it are not.
+    assert_eq!(problem["type"], "urn:ensue:problem:in-doubt", "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("check the disk"), "{problem}");
+    let (status, problem) = client.publish().await;
+    assert_eq!((status, &problem["type"]), (503, &json!("urn:ensue:problem:unavailable")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("check the disk"), "{problem}");
     let (status, not_ready) = client.get("/ready").await;
     let (told, problem) = (not_ready["detail"].as_str().unwrap(), problem["detail"].as_str().unwrap());

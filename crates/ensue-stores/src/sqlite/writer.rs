@@ -262,7 +262,7 @@ impl Writing {
     ) -> Result<T, StoreError> {
         self.begin()?;
         let value = work(&mut Changing { writing: self })?;
-        commit::commit(&self.connection)?;
+        commit::commit(&self.connection).map_err(|error| self.stopped_by(error))?;
         self.heads.committed();
         if let Some(wal) = &mut self.wal {
             wal.committed();
@@ -302,6 +302,17 @@ impl Writing {
         if let Err(error) = commit::roll_back(&self.connection) {
             self.stop(StoreError::Stopped(format!("a rollback failed: {error}")));
         }
+    }
+
+    /// A failed commit may be on the disk all the same, and show after a restart. Nothing of later calls will.
+    fn stopped_by(&self, error: StoreError) -> StoreError {
+        if !matches!(error, StoreError::Stopped(_)) {
+            return error;
+        }
+        self.stop(error.clone());
+        error.in_doubt(
+            "the disk failed while this was committed, and the store has stopped: check the disk, then restart",
+        )
     }
 
     fn stop(&self, why: StoreError) {
