@@ -124,6 +124,8 @@ impl Reloading {
         change.collections(self.executors.collections(&new.collections, collections)?);
         change.apply().await?;
         self.bus.set_workers(new.workers);
+        self.bus.set_read_ahead(new.read_ahead)?;
+        self.settings.read_ahead = new.read_ahead;
         // From here on it goes by these, whatever becomes of the rest: the next reload begins with what is there.
         (self.settings.handlers, self.settings.workers) = (new.handlers.clone(), new.workers);
         self.settings.collections = new.collections.clone();

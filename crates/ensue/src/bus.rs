@@ -1,6 +1,6 @@
 //! How do I open, publish and stream?
 
-use crate::delivery::Deliveries;
+use crate::delivery::{Deliveries, check_read_ahead};
 use crate::error::Error;
 use crate::groups::WantingCache;
 use crate::handlers::{Binding, ClaimKey, Handler, HandlerBuilder, Registry, States, Typed};
@@ -18,6 +18,7 @@ use crate::upkeep::Running;
 use crate::wanted::Wanted;
 use ensue_core::store::SharedStore;
 use ensue_core::{Appended, NewEvent, Payload, Seq, Store};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub deliveries: Mutex<Option<Arc<Deliveries>>>,
     /// What runs jobs, while the bus is started.
     pub job_loops: Mutex<Option<Arc<JobLoops>>>,
+    /// See [`Options::read_ahead`].
+    pub read_ahead: Arc<AtomicUsize>,
     /// What is known of jobs in this process.
     pub jobs: JobsHere,
     /// What is known of schedules in this process.
@@ -101,6 +104,7 @@ impl Ensue {
         if let Some(store) = &opened.postgres {
             states.put(crate::handlers::StoreHere(store.clone()));
         }
+        let read_ahead = Arc::new(AtomicUsize::new(options.read_ahead));
         let member = ensue_core::positions::member_id(rand::random());
         Self {
             inner: Arc::new(Inner {
@@ -116,6 +120,7 @@ impl Ensue {
                 states,
                 deliveries,
                 job_loops: Mutex::new(None),
+                read_ahead,
                 jobs: JobsHere::default(),
                 schedules: SchedulesHere::default(),
                 health,
@@ -257,6 +262,14 @@ impl Ensue {
         let deliveries = Arc::new(Deliveries::start(self).await?);
         let jobs = JobLoops::start(self, deliveries.clone());
         Ok((deliveries, Arc::new(jobs)))
+    }
+
+    /// How many events each handler of this process holds in memory that are not done: 1,024 by default, at most 16,384.
+    /// More let more objects wait while others run; one object holds at most a sixteenth. A number below a handler's
+    /// `concurrency` limits how many run at once. May be changed while the bus runs.
+    pub fn set_read_ahead(&self, events: usize) -> Result<(), Error> {
+        self.inner.read_ahead.store(check_read_ahead(events)?, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Finishes what was accepted and lets go of the store.

@@ -138,7 +138,8 @@ mod wanted;
 
 pub use address::{Address, Place};
 pub use bus::Ensue;
-pub use delivery::{DeliveryReport, HandlerReport, HeldLane, Stuck, SyncReport, Waited};
+pub use delivery::{DeliveryReport, HandlerReport, HeldLane, READ_AHEAD, READ_AHEAD_MAX};
+pub use delivery::{Stuck, SyncReport, Waited};
 pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, SyncOutcome, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};

@@ -1,6 +1,7 @@
 //! Which engine opens an address?
 
 use crate::address::{Address, Place};
+use crate::delivery::{READ_AHEAD, check_read_ahead};
 use crate::error::Error;
 use crate::history::History;
 use ensue_core::clock::ManualClock;
@@ -21,6 +22,9 @@ pub struct Options {
     pub history: History,
     /// How often retention and history are looked after.
     pub retention_interval: Duration,
+    /// How many events each handler holds in memory that are not done. [`Ensue::set_read_ahead`](crate::Ensue::set_read_ahead)
+    /// changes it later.
+    pub read_ahead: usize,
     /// Only look: leaves the store as it is, and works beside the process that writes to it.
     pub read_only: bool,
     /// The clock of a test, by which everything is recorded and due; none for the store's own. On Postgres all nodes of a
@@ -37,6 +41,7 @@ impl Default for Options {
             retention: Retention::default(),
             history: History::default(),
             retention_interval: Duration::from_secs(30),
+            read_ahead: READ_AHEAD,
             read_only: false,
             clock: None,
             connections_max: None,
@@ -55,6 +60,7 @@ pub(crate) struct Opened {
 
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Opened, Error> {
     let address: Address = url.parse()?;
+    check_read_ahead(options.read_ahead)?;
     match address.place() {
         #[cfg(feature = "sqlite")]
         Place::Memory => open_sqlite(":memory:", options).await,

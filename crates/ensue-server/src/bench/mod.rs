@@ -8,6 +8,7 @@
 //! |---|---|
 //! | How fast does the log take events, beside plain inserts? | `append.rs`, `append_sqlite.rs`, `append_postgres.rs` |
 //! | How fast do events come to their handlers? | `flow.rs` |
+//! | How long do other objects wait beside one with much to do? | `busy.rs` |
 //! | How fast are jobs sent, claimed, run and settled? | `jobs.rs`, `jobs_postgres.rs` |
 //! | What does a snapshot that somebody holds cost them? | `snapshot.rs` |
 //! | What does it cost to publish in a transaction of one's own? | `outbox.rs` |
@@ -29,6 +30,7 @@ mod append;
 mod append_postgres;
 mod append_sqlite;
 mod args;
+mod busy;
 mod callers;
 mod client;
 mod database;
@@ -60,6 +62,8 @@ pub enum BenchCommand {
     Append(append::AppendArgs),
     /// From publish to handlers, beside appending alone
     Flow(flow::FlowArgs),
+    /// Events of fifty objects beside one that has a hundred thousand
+    Busy(busy::BusyArgs),
     /// Jobs sent, claimed, run and settled, beside a bare queue
     Jobs(jobs::JobsArgs),
     /// Jobs on Postgres while somebody holds a snapshot open
@@ -95,6 +99,7 @@ async fn carry_out(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Append(args) => append::run(args).await?,
         BenchCommand::Flow(args) => flow::run(args).await?,
+        BenchCommand::Busy(args) => busy::run(args).await?,
         BenchCommand::Jobs(args) => jobs::run(args).await?,
         BenchCommand::Snapshot(args) => snapshot::run(args).await?,
         BenchCommand::Outbox(args) => outbox::run(args).await?,

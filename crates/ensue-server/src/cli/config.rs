@@ -46,6 +46,7 @@ All keys of the file, each of them optional:
   schedules:                            # docs/schedules.md
     nightly: { cron: '30 2 * * *', timezone: Europe/Berlin, topic: report.nightly }
   workers: 16                           # how many jobs run at once
+  read_ahead: 1024                      # how many events each handler holds in memory
   webhooks: { allow_private: [10.1.2.3], ca_file: ca.pem }   # authorities beside the system's
   history: { count: 100000, age: 7d }   # what is kept of failed and audited deliveries
 
@@ -114,6 +115,7 @@ fn merged(settings: &Settings) -> Value {
             },
             "drain_max": SignedDuration::try_from(settings.drain_max).map(|span| Span(span).to_string()).ok(),
             "workers": settings.workers,
+            "read_ahead": settings.read_ahead,
             "handlers": settings.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>(),
             "collections": settings.collections.iter().map(|one| one.collection.dotted()).collect::<Vec<_>>(),
             "sources": sources(settings),
@@ -206,12 +208,14 @@ fn table(settings: &Settings) -> Block {
         [name] => format!("the token `{name}`"),
         [..] => format!("{} tokens: {}", names.len(), names.join(", ")),
     };
+    let reads = format!("at most {} events ahead for each handler", settings.read_ahead);
     let rows = [
         ("store", settings.store.to_string(), store_by),
         ("listen", settings.listen.clone(), by(said_by.listen, "--listen", "ENSUE_LISTEN")),
         ("access", access, access_by),
         ("keeps", settings.keeps(), kept_by),
         ("jobs", format!("at most {}", settings.workers), by(said_by.workers, "--workers", "ENSUE_WORKERS")),
+        ("reads", reads, by(said_by.read_ahead, "--read-ahead", "ENSUE_READ_AHEAD")),
     ];
     let verdict = match &file {
         Some(file) => format!("{file}: ok"),

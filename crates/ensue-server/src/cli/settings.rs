@@ -48,6 +48,9 @@ pub struct SettingsArgs {
     /// How many jobs run at once [default: 16]
     #[arg(long, env = "ENSUE_WORKERS", value_name = "N")]
     workers: Option<usize>,
+    /// How many events each handler holds in memory that are not done [default: 1024]
+    #[arg(long, env = "ENSUE_READ_AHEAD", value_name = "N")]
+    read_ahead: Option<usize>,
     /// For trying things out: the log in memory (gone when the server ends), webhooks to this machine, the config file read
     /// again when it changes
     #[arg(long, env = "ENSUE_DEV", value_parser = FalseyValueParser::new())]
@@ -59,7 +62,7 @@ pub struct SettingsArgs {
 struct ByVariable(Vec<&'static str>);
 
 impl ByVariable {
-    const SETTINGS: [&str; 10] = [
+    const SETTINGS: [&str; 11] = [
         "store",
         "listen",
         "config",
@@ -69,6 +72,7 @@ impl ByVariable {
         "retention_hold_max",
         "drain_max",
         "workers",
+        "read_ahead",
         "dev",
     ];
 }
@@ -155,6 +159,7 @@ impl SettingsArgs {
             retention_hold_max: self.retention_hold_max,
             drain_max: self.drain_max,
             workers: self.workers,
+            read_ahead: self.read_ahead,
             dev: self.dev,
             by_variable: self.by_variable.0,
         })

@@ -124,6 +124,7 @@ pub async fn run(args: WorkArgs) -> anyhow::Result<Outcome> {
     handlers_on_store::check(&bus, &settings.handlers).await?;
     bus.set_collections(executors.collections(&settings.collections, bus.collections())?).await?;
     bus.set_workers(settings.workers);
+    bus.set_read_ahead(settings.read_ahead)?;
     let running = bus.start().await?;
     declare(&bus, &settings.schedules).await?;
     let scaling = async {

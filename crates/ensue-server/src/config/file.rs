@@ -41,6 +41,8 @@ pub struct ConfigFile {
     pub drain_max: Option<Span>,
     /// How many jobs run at once.
     pub workers: Option<Spanned<usize>>,
+    /// How many events each handler holds in memory.
+    pub read_ahead: Option<Spanned<usize>>,
 }
 
 /// The key `retention` of the config file.

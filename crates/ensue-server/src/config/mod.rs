@@ -15,9 +15,11 @@
 //! | Where may the server listen, and where do clients find it? | `listen.rs` |
 //! | Who may use the server? | `tokens.rs` |
 //! | Which parts of an error are not shown? | `redact.rs` |
+//! | Is a number within its bounds? | `counts.rs` |
 //! | How long, and how large, as people write it? | `units.rs` |
 
 pub mod command_line;
+mod counts;
 pub mod file;
 pub mod handlers;
 pub mod handlers_check;
@@ -38,7 +40,7 @@ use crate::executors::{Authorities, Executors, Guard};
 use anyhow::{Context, anyhow, bail};
 use ensue::jobs::WORKERS;
 use ensue::schedules::Schedule;
-use ensue::{Address, History, Place, Retention, Timestamp};
+use ensue::{Address, History, Place, READ_AHEAD, READ_AHEAD_MAX, Retention, Timestamp};
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::fmt;
@@ -82,6 +84,8 @@ pub struct Given {
     pub drain_max: Option<Span>,
     /// How many jobs run at once.
     pub workers: Option<usize>,
+    /// How many events each handler holds in memory.
+    pub read_ahead: Option<usize>,
     /// A store in memory, for trying things out.
     pub dev: bool,
     /// Which of these are said by their variable and not by a flag, by the names they have here.
@@ -126,6 +130,8 @@ pub struct Settings {
     pub drain_max: Duration,
     /// How many jobs run at once.
     pub workers: usize,
+    /// How many events each handler holds in memory.
+    pub read_ahead: usize,
     /// The config file that was read.
     pub file: Option<PathBuf>,
     /// Is it for trying things out?
@@ -182,6 +188,8 @@ pub struct SaidBy {
     pub drain_max: Source,
     /// How many jobs run at once.
     pub workers: Source,
+    /// How many events each handler holds in memory.
+    pub read_ahead: Source,
 }
 
 /// The first that is said, and by whom.
@@ -261,16 +269,10 @@ impl Settings {
             }
             schedules.push(schedule.clone());
         }
-        let workers_place = match (given.workers, &config.workers, &file) {
-            (None, Some(workers), Some(file)) => format!("{}: `workers`", file::place(file, workers)),
-            (Some(_), _, _) | (None, None, _) | (None, Some(_), None) => "--workers (or ENSUE_WORKERS)".to_string(),
-        };
-        let workers_in_file = config.workers.map(|workers| workers.value);
-        let (workers, workers_by) = first(source("workers"), given.workers, workers_in_file);
-        let workers = workers.unwrap_or(WORKERS);
-        if !(1..=WORKERS_MAX).contains(&workers) {
-            bail!("{workers_place} is {workers}; choose between 1 and {WORKERS_MAX}");
-        }
+        let count = |name, given, in_file, bounds| counts::resolve(name, source(name), given, in_file, &file, bounds);
+        let (workers, workers_by) = count("workers", given.workers, config.workers, (WORKERS, WORKERS_MAX))?;
+        let bounds = (READ_AHEAD, READ_AHEAD_MAX);
+        let (read_ahead, read_ahead_by) = count("read_ahead", given.read_ahead, config.read_ahead, bounds)?;
         let kept = config.history.unwrap_or_default();
         let history = History {
             count: kept.count.unwrap_or(History::default().count),
@@ -286,6 +288,7 @@ impl Settings {
             authorities,
             history,
             workers,
+            read_ahead,
             drain_max: drain_max.map_or(DEFAULT_DRAIN_MAX, |span| Duration::try_from(span.0).unwrap_or_default()),
             listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.into()),
             listen_place,
@@ -310,6 +313,7 @@ impl Settings {
                 retention_hold_max: hold_by,
                 drain_max: drain_by,
                 workers: workers_by,
+                read_ahead: read_ahead_by,
             },
         })
     }
@@ -441,29 +445,6 @@ mod tests {
         let said_by = Settings::resolve(given).unwrap().said_by;
         assert_eq!((said_by.store, said_by.listen, said_by.tokens), (Source::Flag, Source::File, Source::Default));
         assert_eq!((said_by.retention_age, said_by.retention_size), (Source::File, Source::Flag));
-    }
-
-    #[test]
-    fn workers_are_counted_within_bounds_and_refused_with_their_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("my.yaml");
-        let resolved = |text: &str| {
-            std::fs::write(&config, text).unwrap();
-            Settings::resolve(Given { config: Some(config.clone()), ..Given::default() })
-                .map(|settings| settings.workers)
-        };
-        assert_eq!((resolved("").unwrap(), resolved("workers: 3\n").unwrap()), (WORKERS, 3));
-        for bad in ["workers: 0\n", "workers: 10001\n"] {
-            let refusal = resolved(bad).unwrap_err().to_string();
-            assert!(refusal.contains("my.yaml:1:10: `workers` is ") && refusal.contains("1 and 10000"), "{refusal}");
-        }
-        assert!(resolved("workers: -1\n").is_err() && resolved("workers: many\n").is_err());
-        std::fs::write(&config, "workers: 3\n").unwrap();
-        let flag = |workers| Given { config: Some(config.clone()), workers: Some(workers), ..Given::default() };
-        let settings = Settings::resolve(flag(5)).unwrap();
-        assert_eq!((settings.workers, settings.said_by.workers), (5, Source::Flag));
-        let refusal = Settings::resolve(flag(0)).unwrap_err().to_string();
-        assert!(refusal.starts_with("--workers (or ENSUE_WORKERS) is 0; choose between 1"), "{refusal}");
     }
 
     #[test]

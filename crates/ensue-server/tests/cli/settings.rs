@@ -66,12 +66,14 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
     let told = Run::of(&mut command).json();
     assert_eq!((&told["ok"], &told["file"], &told["warnings"]), (&json!(true), &json!("my.yaml"), &json!([])));
     let expected = json!({ "store": "postgres://u:…@h/db", "listen": "127.0.0.1:3", "tokens": ["deploy"],
-        "retention": { "age": "7d", "size": "10GB", "hold_max": "30d" }, "drain_max": "30s", "workers": 16, "handlers": [], "collections": [],
+        "retention": { "age": "7d", "size": "10GB", "hold_max": "30d" }, "drain_max": "30s",
+        "workers": 16, "read_ahead": 1024, "handlers": [], "collections": [],
         "sources": [], "schedules": [],
         "history": { "count": 100_000, "age": "7d" } });
     assert_eq!(told["settings"], expected);
     let said_by = json!({ "store": "variable", "listen": "flag", "tokens": "file", "retention_age": "file",
-        "retention_size": "file", "retention_hold_max": "default", "drain_max": "default", "workers": "default" });
+        "retention_size": "file", "retention_hold_max": "default", "drain_max": "default", "workers": "default",
+        "read_ahead": "default" });
     assert_eq!(told["said_by"], said_by);
     let table = run(folder.path(), &["config", "check", "my.yaml"]).good();
     assert!(
@@ -106,6 +108,8 @@ fn config_check_tells_a_flag_from_a_variable() {
     assert!(check(&[], &files).contains("deploy, ENSUE_TOKEN  (ENSUE_TOKEN_FILE; ENSUE_TOKEN)"));
     assert!(check(&["--workers", "3"], &[("ENSUE_WORKERS", "4")]).contains("at most 3  (--workers)"));
     assert!(check(&[], &[("ENSUE_WORKERS", "4")]).contains("at most 4  (ENSUE_WORKERS)"));
+    let read_ahead = check(&["--read-ahead", "64"], &[("ENSUE_READ_AHEAD", "32")]);
+    assert!(read_ahead.contains("at most 64 events ahead for each handler  (--read-ahead)"), "{read_ahead}");
     assert!(check(&["--dev"], &[]).contains("(--dev)"));
     assert!(check(&[], &[("ENSUE_DEV", "1")]).contains("(ENSUE_DEV)"));
 }

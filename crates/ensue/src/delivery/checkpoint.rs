@@ -60,8 +60,9 @@ impl Life<'_> {
         let owner = Owner { group: &worker.spec.key, member: worker.membership.member.id, slots };
         let mut flush = pending.flush(&owner, window, marks, written, lanes);
         flush.changes.iter_mut().for_each(|change| change.relies_on = known.newest);
-        self.removing_now = flush.removing.iter().cloned().collect();
+        // Rows that become marks are among them, and those that have come back since.
         self.removing.extend(flush.removing.iter().cloned());
+        self.removing_now = self.removing.clone();
         Ok(flush)
     }
 
@@ -137,6 +138,16 @@ impl Life<'_> {
                     lane.claimed = true;
                 }
                 self.lanes.ready(&key);
+            }
+            After::Ready(key) => {
+                let ask = self.lanes.get_mut(&key).and_then(|lane| {
+                    lane.busy = None;
+                    lane.ask.take()
+                });
+                self.lanes.ready(&key);
+                if let Some(ask) = ask {
+                    self.answer(&key, ask);
+                }
             }
         }
     }

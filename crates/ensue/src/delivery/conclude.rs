@@ -3,7 +3,7 @@
 use super::attempt::Finished;
 use super::lanes::{Busy, LaneMemory};
 use super::life::Life;
-use super::pending::{DoneWith, Other, mark_done};
+use super::pending::{After, DoneWith, Other, mark_done};
 use crate::attempted::Attempted;
 use crate::handlers::Settlement;
 use ensue_core::handling::{Ended, Next, OnExhausted, OwnCommit, SyncOutcome};
@@ -59,8 +59,13 @@ impl Life<'_> {
         let Settlement { events: entries, jobs, own_commit, .. } = said;
         let settled = own_commit == OwnCommit::Committed;
         if settled || (entries.is_empty() && jobs.is_empty()) {
+            let mut counted = HashSet::new();
             for (key, event) in all {
-                let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());
+                let row = self.lanes.get(&key).and_then(|memory| memory.row.as_ref());
+                if row.is_some_and(|row| row.lane.attempts > 0) && !self.suspects.is_counted(&key) {
+                    counted.insert(key.clone());
+                }
+                let has_row = row.is_some();
                 match (settled, has_row) {
                     (true, false) => {
                         self.marks.insert(key.clone(), (self.slot_of(&event), event.seq + 1));
@@ -73,6 +78,7 @@ impl Life<'_> {
                 }
                 self.passed(&key, event.seq);
             }
+            counted.iter().for_each(|key| self.write_before_next(key));
             return;
         }
         let Some((key, event)) = all.next() else { return };
@@ -100,6 +106,16 @@ impl Life<'_> {
         self.pending.urgent = true;
     }
 
+    /// The next of a lane whose attempt was counted starts when the end of that is written: if it ends the process, the
+    /// count must not be that of the one before.
+    fn write_before_next(&mut self, key: &LaneKey) {
+        let Some(memory) = self.lanes.get_mut(key) else { return };
+        let Some(row) = memory.row.as_ref().filter(|_| memory.has_more()) else { return };
+        memory.busy = Some(Busy::Writing);
+        self.pending.put(row.slot, row.lane.clone());
+        self.pending.after.push(After::Ready(key.clone()));
+    }
+
     /// The row of a lane, moved on behind an event; none if it has none.
     fn row_behind(&self, key: &LaneKey, seq: Seq) -> Option<Lane> {
         self.lanes.get(key)?.row.as_ref()?;
@@ -122,11 +138,12 @@ impl Life<'_> {
         let mut lanes_told = HashSet::new();
         for (key, event) in std::iter::once((key, event)).chain(others) {
             // A lane that has stepped aside since goes on from its row, one event at a time.
-            let has_row = self.lanes.get(&key).is_some_and(|memory| memory.row.is_some());
-            if runs_alone && !has_row {
+            let memory = self.lanes.get_mut(&key).filter(|memory| runs_alone && memory.holds(event.seq));
+            if let Some(memory) = memory {
                 self.alone.insert(event.seq);
-                if let Some(memory) = self.lanes.get_mut(&key) {
-                    memory.busy = None;
+                memory.busy = None;
+                if let Some(row) = &mut memory.row {
+                    row.lane.attempts = 0;
                 }
                 self.lanes.ready(&key);
             } else if lanes_told.insert(key.clone()) {
@@ -250,6 +267,7 @@ impl Life<'_> {
         self.put_row(key, event, lane.clone());
         self.pending.put(self.slot_of(event), lane);
         self.worker.progress.tried(event.seq);
+        self.worker.progress.lane_waits(key);
         if let Some(ask) = ask {
             self.answer(key, ask);
         }

@@ -4,16 +4,14 @@
 //! any more was parked before it went.
 
 use super::lanes::Busy;
-use super::life::{Life, READ_AHEAD_MAX};
+use super::life::Life;
 use super::router::condition_failed;
 use crate::handlers::HandlerFilter;
 use ensue_core::positions::{LaneKey, LaneQuery, Lost, ParkedQuery};
+use ensue_core::room::Room;
 use ensue_core::store::{Read, SharedStore};
 use ensue_core::{Event, Filter, GroupName, Seq, StoreError};
 use std::sync::Arc;
-
-/// How many events of a lane are read at once; one while much is held already.
-const FETCH_EVENTS: usize = 32;
 
 /// What was read for a lane.
 pub(super) struct Fetched {
@@ -39,7 +37,9 @@ impl Life<'_> {
             lane.busy = Some(Busy::Fetching);
         }
         let (store, group, wish) = (self.worker.store.clone(), self.worker.spec.key.clone(), self.worker.wish());
-        let limit = if self.lanes.queued() < READ_AHEAD_MAX / 2 { FETCH_EVENTS } else { 1 };
+        // One while much is held already.
+        let bounds = self.read_ahead();
+        let limit = if self.lanes.queued() < bounds.events_max / 2 { bounds.lane_events_max } else { 1 };
         self.fetching.spawn(async move {
             let found = match find(&store, &group, &key, after, to, limit).await {
                 Ok(found) => found.wanted(&wish, &group).await,
@@ -62,7 +62,14 @@ impl Life<'_> {
             self.pending.lost = Some(lost);
         }
         let is_next = |event: &Arc<Event>| event.seq > after && event.seq <= to && !self.skips(event);
-        let events = events.into_iter().filter(is_next).collect();
+        let mut events: Vec<Arc<Event>> = events.into_iter().filter(is_next).collect();
+        let (mut room, mut to) = (Room::of(self.read_ahead().lane_bytes_max), to);
+        let held = events.iter().take_while(|event| room.take(event.bytes())).count();
+        if held < events.len() {
+            // The rest is read when the lane has come so far.
+            events.truncate(held);
+            to = events.last().map_or(after, |event| event.seq);
+        }
         self.lanes.fetched(&key, events, to);
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! From the store, page by page, until it is where the router is; then from its mailbox, until that overflows.
 
 use super::conclude::behind_stuck;
-use super::life::{Life, READ_AHEAD_MAX, Source};
+use super::life::{Life, Source};
+use super::read_ahead::ReadAhead;
 use super::router::{Mail, condition_failed};
 use super::worker::Halt;
 use crate::handlers::HandlerFilter;
@@ -14,8 +15,6 @@ use ensue_core::store::{Page, Read, SharedStore};
 use ensue_core::{Event, Filter, Seq, StoreError};
 use std::sync::Arc;
 
-/// How many bytes of events a worker holds that are not done (and what one look at the log brings).
-const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 /// How many places a worker keeps behind one that is not done.
 const WINDOW_MAX: usize = 16_384;
 
@@ -45,10 +44,10 @@ async fn read_wanted(store: SharedStore, wish: HandlerFilter, read: Read) -> Res
 }
 
 impl Life<'_> {
-    fn has_room(&self) -> bool {
+    fn has_room(&self, bounds: &ReadAhead) -> bool {
         self.ending.is_none()
-            && self.lanes.queued() < READ_AHEAD_MAX
-            && self.lanes.bytes() < READ_AHEAD_BYTES_MAX
+            && self.lanes.queued() < bounds.events_max
+            && self.lanes.bytes() < bounds.bytes_max
             && self.window.len() < WINDOW_MAX
     }
 
@@ -58,14 +57,23 @@ impl Life<'_> {
         if self.worker.router.known().setbacks != self.setbacks {
             return Err(self.went_back());
         }
+        self.looks_again = false;
+        let bounds = self.read_ahead();
         loop {
-            while self.has_room()
-                && let Some(event) = self.taken.pop_front()
+            while self.has_room(&bounds)
+                && let Some(event) = self.taken.front().cloned()
             {
-                self.arrive(event);
+                if self.waits_for_lane(&event, &bounds) {
+                    return Ok(());
+                }
+                self.taken.pop_front();
+                self.arrive(event, &bounds);
             }
-            if !self.has_room() || self.reading.is_some() {
+            if !self.has_room(&bounds) || self.reading.is_some() {
                 return Ok(());
+            }
+            if self.taken_to > self.window.seen_to() {
+                self.see(self.taken_to);
             }
             match self.source {
                 Source::Store => {
@@ -89,11 +97,9 @@ impl Life<'_> {
                         self.see(to);
                         return Ok(());
                     }
-                    Mail::Events(events, _) => self.taken = events,
+                    Mail::Events(events, to) => (self.taken, self.taken_to) = (events, to),
                     Mail::Closed(events, to) => {
-                        // A mailbox is not much more than there is room for.
-                        events.into_iter().for_each(|event| self.arrive(event));
-                        self.see(to);
+                        (self.taken, self.taken_to) = (events, to);
                         self.source = Source::Store;
                     }
                     Mail::WentBack => return Err(self.went_back()),
@@ -125,9 +131,8 @@ impl Life<'_> {
         let (events, next) = self.pages.take(page);
         let (seen_to, read_to) = (self.window.seen_to(), self.worker.router.read_to());
         let next = next.min(read_to);
-        for event in events.into_iter().filter(|event| event.seq <= read_to && event.seq > seen_to) {
-            self.arrive(event);
-        }
+        let is_new = |event: &Arc<Event>| event.seq <= read_to && event.seq > seen_to;
+        (self.taken, self.taken_to) = (events.into_iter().filter(is_new).collect(), next);
         for (seq, failure) in failed.iter().filter(|(seq, _)| *seq <= next && *seq > seen_to) {
             condition_failed(self.worker.spec.key.as_str(), *seq, failure);
         }
@@ -135,7 +140,6 @@ impl Life<'_> {
             // There is less in the log than the tail has seen: it went back, and the tail will say so.
             self.worker.router.look_now();
         }
-        self.see(next);
     }
 
     fn see(&mut self, to: Seq) {
@@ -153,18 +157,23 @@ impl Life<'_> {
         replay.is_some_and(|replay| replay.skips(event.seq))
     }
 
+    /// The lane of an event.
+    pub fn lane_of(&self, event: &Event) -> LaneKey {
+        match &event.object {
+            Some(object) if self.worker.spec.ordered => LaneKey::Object(object.clone()),
+            Some(_) | None => LaneKey::Event(event.seq),
+        }
+    }
+
     /// An event that the handler wants.
-    fn arrive(&mut self, event: Arc<Event>) {
+    fn arrive(&mut self, event: Arc<Event>, bounds: &ReadAhead) {
         if event.seq <= self.window.seen_to() {
             return;
         }
         let slot = self.slot_of(&event);
         let is_ours =
             self.slot_starts[usize::from(slot)].is_some_and(|start| event.seq > start.cursor) && !self.skips(&event);
-        let key = match &event.object {
-            Some(object) if self.worker.spec.ordered => LaneKey::Object(object.clone()),
-            Some(_) | None => LaneKey::Event(event.seq),
-        };
+        let key = self.lane_of(&event);
         let is_done = self.marks.get(&key).is_some_and(|(_, position)| event.seq < *position);
         if !is_ours || is_done {
             self.see(event.seq);
@@ -174,13 +183,23 @@ impl Life<'_> {
         let seq = event.seq;
         self.window.take(seq);
         self.worker.progress.take(seq);
+        if self.lanes.is_full(&key, bounds)
+            && let Some(first) = self.lanes.get(&key).and_then(|lane| lane.front())
+        {
+            self.overflow(&key, &first);
+        }
+        let is_overflow = self.lanes.is_overflow(&key);
         let followed = self.worker.progress.is_followed().then(|| key.clone());
-        if !self.lanes.arrive(key, event) {
-            let row = followed.and_then(|key| self.lanes.get(&key)?.row.as_ref());
-            let stuck = row.filter(|row| row.lane.position < seq).and_then(|row| behind_stuck(&row.lane));
-            self.cover(seq);
-            if let Some(outcome) = stuck {
-                self.worker.progress.ended(seq, outcome);
+        match self.lanes.arrive(key.clone(), event) {
+            true => {}
+            false if is_overflow => self.leave_in_log(&key, seq),
+            false => {
+                let row = followed.and_then(|key| self.lanes.get(&key)?.row.as_ref());
+                let stuck = row.filter(|row| row.lane.position < seq).and_then(|row| behind_stuck(&row.lane));
+                self.cover(seq);
+                if let Some(outcome) = stuck {
+                    self.worker.progress.ended(seq, outcome);
+                }
             }
         }
     }

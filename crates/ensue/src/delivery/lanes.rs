@@ -4,6 +4,7 @@
 //! stream brings of it is left in the log, and read from there when the lane has come so far. It has caught up when it
 //! has done everything that the stream has passed over; then its row goes and the stream serves it again.
 
+use super::read_ahead::ReadAhead;
 use ensue_core::positions::{Ask, Lane, LaneKey, LaneState, SlotNumber};
 use ensue_core::{Event, Seq, Timestamp};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -27,6 +28,8 @@ pub(super) struct Lanes {
 #[derive(Default)]
 pub(super) struct LaneMemory {
     queue: VecDeque<Arc<Event>>,
+    /// Those of the queue.
+    bytes: usize,
     /// What it is busy with; nothing else of it starts meanwhile.
     pub busy: Option<Busy>,
     pub row: Option<Row>,
@@ -43,6 +46,30 @@ impl LaneMemory {
     /// The next event, if it is in memory.
     pub fn front(&self) -> Option<Arc<Event>> {
         self.queue.front().cloned()
+    }
+
+    /// Is this event in memory?
+    pub fn holds(&self, seq: Seq) -> bool {
+        self.queue.binary_search_by_key(&seq, |event| event.seq).is_ok()
+    }
+
+    /// Is its next event one like any other, which may go with others into a batch?
+    pub fn is_plain(&self) -> bool {
+        self.row.as_ref().is_none_or(|Row { lane, .. }| {
+            let is_waiting = matches!(lane.state, LaneState::Waiting | LaneState::Done);
+            is_waiting && lane.attempts == 0 && lane.not_before.is_none() && !lane.redriven
+        })
+    }
+
+    /// Is there more of it, in memory or in the log?
+    pub fn has_more(&self) -> bool {
+        !self.queue.is_empty() || self.row.as_ref().is_some_and(|row| row.fetched_to < row.need_to)
+    }
+
+    /// Forgets what is in memory; answers which those were.
+    fn clear(&mut self) -> Vec<Seq> {
+        self.bytes = 0;
+        self.queue.drain(..).map(|event| event.seq).collect()
     }
 
     /// The events that are in memory, in order.
@@ -72,6 +99,8 @@ pub(super) struct Row {
     pub need_to: Seq,
     /// The queue has everything from the position up to here.
     pub fetched_to: Seq,
+    /// It is there because the lane was full, and nothing of it has failed since.
+    pub is_overflow: bool,
 }
 
 /// What a lane can do next.
@@ -127,10 +156,39 @@ impl Lanes {
             return false;
         }
         self.bytes += event.bytes();
+        lane.bytes += event.bytes();
         lane.queue.push_back(event);
         self.queued += 1;
         self.ready(&key);
         true
+    }
+
+    /// Does a lane that the stream serves hold as much as one object may?
+    pub fn is_full(&self, key: &LaneKey, bounds: &ReadAhead) -> bool {
+        self.lanes.get(key).is_some_and(|lane| {
+            let has_room = lane.queue.len() < bounds.lane_events_max && lane.bytes < bounds.lane_bytes_max;
+            lane.row.is_none() && !lane.queue.is_empty() && !has_room
+        })
+    }
+
+    /// Is the end of its attempt being written?
+    pub fn is_writing(&self, key: &LaneKey) -> bool {
+        self.lanes.get(key).is_some_and(|lane| matches!(lane.busy, Some(Busy::Writing)))
+    }
+
+    /// Has it a row because it was full?
+    pub fn is_overflow(&self, key: &LaneKey) -> bool {
+        self.lanes.get(key).and_then(|lane| lane.row.as_ref()).is_some_and(|row| row.is_overflow)
+    }
+
+    /// Gives a lane that is full a row at its first event. It keeps what it holds: those are the places that the row
+    /// stands for from now on.
+    pub fn overflow(&mut self, key: &LaneKey, slot: SlotNumber, lane: Lane) -> Vec<Seq> {
+        let Some(memory) = self.lanes.get_mut(key) else { return Vec::new() };
+        let held: Vec<Seq> = memory.queue.iter().map(|event| event.seq).collect();
+        let last = held.last().copied().unwrap_or(lane.position);
+        memory.row = Some(Row { slot, lane, need_to: last, fetched_to: last, is_overflow: true });
+        held
     }
 
     /// Takes a lane over as it was stored; the stream begins after `cursor`.
@@ -138,7 +196,7 @@ impl Lanes {
         let key = lane.key.clone();
         let fetched_to = lane.position - 1;
         let need_to = if lane.state == LaneState::Done { cursor } else { cursor.max(lane.position) };
-        let row = Row { slot, lane, need_to, fetched_to };
+        let row = Row { slot, lane, need_to, fetched_to, is_overflow: false };
         self.lanes.insert(key.clone(), LaneMemory { row: Some(row), ..LaneMemory::default() });
         self.ready(&key);
     }
@@ -163,14 +221,15 @@ impl Lanes {
         Some(key)
     }
 
-    /// The next lane that only the stream serves and that can go on at once; others keep their turn.
+    /// The next lane whose events can go into a batch at once; others keep their turn.
     /// Those of `removing` wait until their rows are gone: a mark that is written meanwhile would go
     /// with the row.
     pub fn next_simple(&mut self, removing: &HashSet<LaneKey>) -> Option<LaneKey> {
         for _ in 0..self.ready.len() {
             let key = self.ready.pop_front()?;
             let Some(lane) = self.lanes.get_mut(&key) else { continue };
-            if lane.row.is_none() && lane.busy.is_none() && !lane.queue.is_empty() && !removing.contains(&key) {
+            let is_free = lane.busy.is_none() && !removing.contains(&key);
+            if is_free && lane.is_plain() && !lane.queue.is_empty() {
                 lane.is_ready = false;
                 return Some(key);
             }
@@ -234,7 +293,9 @@ impl Lanes {
         if let Some(row) = &mut lane.row {
             row.fetched_to = row.fetched_to.max(to);
             self.queued += events.len();
-            self.bytes += events.iter().map(|event| event.bytes()).sum::<usize>();
+            let bytes = events.iter().map(|event| event.bytes()).sum::<usize>();
+            self.bytes += bytes;
+            lane.bytes += bytes;
             lane.queue.extend(events);
         }
         self.ready(key);
@@ -249,6 +310,7 @@ impl Lanes {
             lane.queue.pop_front();
             self.queued -= 1;
             self.bytes -= bytes;
+            lane.bytes -= bytes;
         }
         if let Some(row) = &mut lane.row {
             row.lane.position = row.lane.position.max(seq + 1);
@@ -265,13 +327,13 @@ impl Lanes {
     pub fn put_row(&mut self, key: &LaneKey, slot: SlotNumber, lane: Lane, event: Seq) -> Vec<Seq> {
         let memory = self.lanes.entry(key.clone()).or_default();
         let had_row = memory.row.is_some();
-        self.bytes -= memory.queue.iter().map(|event| event.bytes()).sum::<usize>();
-        let dropped: Vec<Seq> = memory.queue.drain(..).map(|event| event.seq).collect();
+        self.bytes -= memory.bytes;
+        let dropped = memory.clear();
         self.queued -= dropped.len();
         let last = dropped.last().copied().unwrap_or(event);
         let need_to = memory.row.as_ref().map_or(last, |row| row.need_to.max(last));
         let fetched_to = lane.position - 1;
-        memory.row = Some(Row { slot, lane, need_to, fetched_to });
+        memory.row = Some(Row { slot, lane, need_to, fetched_to, is_overflow: false });
         // Those of a lane that had a row already were never the stream's.
         let covered = if had_row { Vec::new() } else { dropped };
         self.ready(key);
@@ -283,9 +345,9 @@ impl Lanes {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let Some(row) = &mut lane.row else { return };
         row.fetched_to = row.lane.position - 1;
-        self.bytes -= lane.queue.iter().map(|event| event.bytes()).sum::<usize>();
-        self.queued -= lane.queue.len();
-        lane.queue.clear();
+        row.is_overflow = false;
+        self.bytes -= lane.bytes;
+        self.queued -= lane.clear().len();
     }
 
     /// A lane has caught up: the stream serves it again.
@@ -361,6 +423,29 @@ mod tests {
             }
         }
         assert_eq!(turns, [1, 4, 5, 2, 3]);
+    }
+
+    /// H39: a full lane keeps what it holds, leaves the rest in the log, and reads it in order.
+    #[test]
+    fn full_lane_reads_the_rest_from_the_log() {
+        let (mut lanes, key) = (Lanes::default(), LaneKey::Object(ObjectKey::stored("o")));
+        let (state, now, bounds) = (LaneState::Waiting, Timestamp::UNIX_EPOCH, ReadAhead::of(32, 1));
+        (1..=2).for_each(|seq| assert!(lanes.arrive(key.clone(), event(seq))));
+        assert!(lanes.is_full(&key, &bounds));
+        let row =
+            Lane { key: key.clone(), position: 1, state, attempts: 0, not_before: None, error: None, redriven: false };
+        assert_eq!(lanes.overflow(&key, 0, row), [1, 2]);
+        assert!((3..=9).all(|seq| !lanes.arrive(key.clone(), event(seq))));
+        assert!(!lanes.is_full(&key, &bounds) && lanes.queued() == 2);
+        for seq in 1..=2 {
+            assert!(matches!(lanes.step(&key, now), Step::Run { event, attempts: 0, .. } if event.seq == seq));
+            lanes.pass(&key, seq);
+        }
+        assert!(matches!(lanes.step(&key, now), Step::Fetch { after: 2, to: 9 }));
+        lanes.fetched(&key, (3..=9).map(event).collect(), 9);
+        (3..=9).for_each(|seq| lanes.pass(&key, seq));
+        assert!(matches!(lanes.step(&key, now), Step::CaughtUp));
+        assert_eq!((lanes.queued(), lanes.bytes()), (0, 0));
     }
 
     /// What waits for a rule takes nobody's room: it is read again when its lane goes on.

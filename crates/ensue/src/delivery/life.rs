@@ -20,13 +20,12 @@ use ensue_core::{Event, Seq, StoreError, Timestamp};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many events a worker holds that are not done.
-pub(super) const READ_AHEAD_MAX: usize = 1_024;
 /// How many lanes are loaded at once.
 const LOAD_LANES: usize = 1_000;
 
@@ -76,6 +75,12 @@ pub(super) struct Life<'w> {
     pub pages: Pages,
     /// Taken from the mailbox, and not yet arrived in a lane.
     pub taken: VecDeque<Arc<Event>>,
+    /// Once they have arrived, everything up to here was looked at.
+    pub taken_to: Seq,
+    /// The event that has waited once for its full lane.
+    pub waited_at: Option<Seq>,
+    /// It waits for what starts next, and for nothing else.
+    pub looks_again: bool,
     pub window: Window,
     pub lanes: Lanes,
     pub pending: Pending,
@@ -147,6 +152,9 @@ impl<'w> Life<'w> {
             reading: None,
             pages: Pages::of_stream(),
             taken: VecDeque::new(),
+            taken_to: 0,
+            waited_at: None,
+            looks_again: false,
             window: Window::after(cursor),
             lanes: Lanes::default(),
             pending: Pending::default(),
@@ -169,7 +177,7 @@ impl<'w> Life<'w> {
             started_before: HashMap::new(),
             held_by_rule: HashSet::new(),
             parked: Vec::new(),
-            suspects: Suspects::of(&slots, cursor),
+            suspects: Suspects::of(&slots, cursor, worker.read_ahead.load(Ordering::Relaxed)),
             slots,
             cancel: watch::Sender::new(false),
             checkpointed: Instant::now(),
@@ -223,7 +231,7 @@ impl<'w> Life<'w> {
         look.mark_changed();
         loop {
             self.take_events()?;
-            let more = self.start_ready().await?;
+            let more = self.start_ready().await? || self.looks_again;
             self.flush_if_due()?;
             if let Some(ending) = self.ending
                 && self.running.is_empty()
@@ -353,6 +361,7 @@ impl<'w> Life<'w> {
     fn has_more(&self) -> bool {
         self.lanes.queued_beside(&self.held_by_rule) > 0
             || self.reading.is_some()
+            || !self.taken.is_empty()
             || self.lanes.has_ready()
             || !matches!(self.source, Source::Mailbox)
             || (self.held_by_rule.is_empty() && self.window.cursor() < self.window.seen_to())

@@ -14,6 +14,7 @@
 //! | What follows when an attempt has ended? | `conclude.rs` |
 //! | Which events of which object are next? | `lanes.rs` |
 //! | Where does a lane that stands apart find its events? | `fetch.rs` |
+//! | How much does a handler, and one object of it, hold in memory? | `read_ahead.rs` |
 //! | Which events go together to a handler of batches? | `batches.rs` |
 //! | What ended the processes that ran it before? | `suspects.rs` |
 //! | How is one attempt run? | `attempt.rs`, `first_turn.rs` |
@@ -50,6 +51,7 @@ mod ownership;
 mod pending;
 mod progress;
 mod pulse;
+mod read_ahead;
 mod report;
 mod router;
 mod settler;
@@ -62,6 +64,8 @@ mod worker;
 
 pub use held::{HeldLane, Stuck};
 pub(crate) use pulse::until;
+pub(crate) use read_ahead::check_read_ahead;
+pub use read_ahead::{READ_AHEAD, READ_AHEAD_MAX};
 pub use report::{DeliveryReport, HandlerReport};
 pub(crate) use report::{done_to, is_wanted};
 pub(crate) use start_and_stop::Deliveries;

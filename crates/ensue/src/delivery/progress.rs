@@ -4,6 +4,7 @@
 //! of a handler that nobody waits for only its beginnings and ends are recorded.
 
 use ensue_core::handling::SyncOutcome;
+use ensue_core::positions::LaneKey;
 use ensue_core::recent::Recent;
 use ensue_core::{ObjectKey, Seq};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,6 +16,8 @@ use tokio::sync::{Notify, oneshot};
 const RECENT_MAX: usize = 8_192;
 /// How many events that failed or are blocked are remembered for the same reason.
 const NOT_DONE_MAX: usize = 256;
+/// How many events children wait for at most: what is left in the log beyond this holds nobody.
+const OPEN_MAX: usize = 65_536;
 
 /// How far one handler is.
 #[derive(Default)]
@@ -31,6 +34,8 @@ struct State {
     seen_to: Seq,
     /// Taken, and their first attempts have not ended.
     open: BTreeSet<Seq>,
+    /// Those of them that full lanes have left in the log.
+    left_in_log: HashMap<LaneKey, Vec<Seq>>,
     done: Recent<Seq, ()>,
     not_done: BTreeMap<Seq, SyncOutcome>,
     waiting: HashMap<Seq, Vec<Waiter>>,
@@ -44,9 +49,17 @@ struct Waiter {
 
 impl Default for State {
     fn default() -> Self {
-        let (open, not_done, waiting) = (BTreeSet::new(), BTreeMap::new(), HashMap::new());
+        let (open, left_in_log) = (BTreeSet::new(), HashMap::new());
+        let (not_done, waiting) = (BTreeMap::new(), HashMap::new());
         // Until it has begun, or is known not to run here, nobody knows how far it is: children wait.
-        Self { running: true, seen_to: 0, open, done: Recent::new(RECENT_MAX), not_done, waiting }
+        Self { running: true, seen_to: 0, open, left_in_log, done: Recent::new(RECENT_MAX), not_done, waiting }
+    }
+}
+
+impl State {
+    fn forget(&mut self) {
+        self.open.clear();
+        self.left_in_log.clear();
     }
 }
 
@@ -55,7 +68,7 @@ impl Progress {
     pub fn begin(&self, seen_to: Seq) {
         let mut state = self.lock();
         (state.running, state.seen_to) = (true, seen_to);
-        state.open.clear();
+        state.forget();
         drop(state);
         self.ring();
     }
@@ -64,14 +77,14 @@ impl Progress {
     pub fn begin_again(&self) {
         let mut state = self.lock();
         (state.running, state.seen_to) = (true, 0);
-        state.open.clear();
+        state.forget();
     }
 
     /// The handler runs no longer in this process: nobody waits for it.
     pub fn end(&self) {
         let mut state = self.lock();
         state.running = false;
-        state.open.clear();
+        state.forget();
         drop(state);
         self.ring();
     }
@@ -102,6 +115,36 @@ impl Progress {
     /// The first attempt has ended, or waits behind another event's failure.
     pub fn tried(&self, seq: Seq) {
         if self.is_followed() && self.lock().open.remove(&seq) {
+            self.ring();
+        }
+    }
+
+    /// A full lane has left an event in the log: its first attempt is still to come.
+    pub fn left_in_log(&self, lane: &LaneKey, seq: Seq) {
+        if !self.is_followed() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.open.len() <= OPEN_MAX {
+            state.left_in_log.entry(lane.clone()).or_default().push(seq);
+        } else if state.open.remove(&seq) {
+            drop(state);
+            self.ring();
+        }
+    }
+
+    /// What a full lane has left in the log waits behind a failure or a rule, or is done: it holds nobody any longer.
+    pub fn lane_waits(&self, lane: &LaneKey) {
+        if !self.is_followed() {
+            return;
+        }
+        let mut state = self.lock();
+        let left = state.left_in_log.remove(lane).unwrap_or_default();
+        if !left.is_empty() {
+            left.iter().for_each(|seq| {
+                state.open.remove(seq);
+            });
+            drop(state);
             self.ring();
         }
     }

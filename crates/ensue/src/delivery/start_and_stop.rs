@@ -145,6 +145,7 @@ impl Deliveries {
                 membership: self.membership.clone(),
                 states: bus.inner().states.clone(),
                 counters: Counters::of(spec.key.as_str()),
+                read_ahead: bus.inner().read_ahead.clone(),
                 progress: progress.clone(),
                 parents: Arc::default(),
                 gate: bus.inner().gate.clone(),

@@ -1,7 +1,7 @@
 //! What may start now?
 
 use super::attempt::{self, Begun};
-use super::lanes::{Busy, Step};
+use super::lanes::{Busy, LaneMemory, Step};
 use super::life::Life;
 use super::pending::After;
 use super::worker::Parent;
@@ -61,15 +61,19 @@ impl Life<'_> {
                         self.not_done(key, event, attempts, Timestamp::now(), ended).await?;
                         continue;
                     }
-                    let must_claim = self.suspects.is_one(&key, event.seq) || (has_row && attempts > 0);
-                    if !claimed && !self.suspects.may_start(&key, event.seq) {
+                    let must_claim = self.suspects.is_one(&key, event.seq)
+                        || self.suspects.is_counted(&key)
+                        || (has_row && attempts > 0);
+                    let is_plain = self.lanes.get(&key).is_none_or(LaneMemory::is_plain);
+                    let is_last_attempt = attempts + 1 >= limits.retry.attempts_max();
+                    if !claimed && !self.suspects.may_start(&key, event.seq, is_last_attempt) {
                         continue;
                     }
                     if claimed {
                         self.start((key, event), Vec::new(), attempts, redriven).await?;
                     } else if must_claim {
                         self.claim(&key, &event, attempts + 1, redriven);
-                    } else if has_row || self.worker.spec.batch == 1 || self.alone.contains(&event.seq) {
+                    } else if !is_plain || self.worker.spec.batch == 1 || self.alone.contains(&event.seq) {
                         self.start((key, event), Vec::new(), attempts + 1, redriven).await?;
                     } else {
                         self.start_batch(key).await?;
@@ -116,6 +120,7 @@ impl Life<'_> {
             if memory.row.is_some() {
                 // What waits may wait for long, and others need the room.
                 self.lanes.let_go(&key);
+                self.worker.progress.lane_waits(&key);
             } else if !handler_waits {
                 let lane = self.waiting(&key, event.seq, 0);
                 self.put_row(&key, &event, lane.clone());
@@ -162,11 +167,17 @@ impl Life<'_> {
         covered.into_iter().for_each(|seq| self.cover(seq));
     }
 
-    /// An attempt that takes long gets a row, and the stream goes on without it.
+    /// An attempt that takes long gets a row, and the stream goes on without it. In one that is there it is counted.
     pub fn step_aside(&mut self, key: &LaneKey) {
-        let Some(memory) = self.lanes.get(key) else { return };
+        let Some(memory) = self.lanes.get_mut(key) else { return };
         let (Some(Busy::Attempt { seq, attempt, .. }), Some(event)) = (memory.busy, memory.front()) else { return };
         if event.seq != seq {
+            return;
+        }
+        if let Some(row) = &mut memory.row {
+            (row.lane.position, row.lane.attempts) = (seq, attempt);
+            self.pending.put(row.slot, row.lane.clone());
+            self.worker.progress.lane_waits(key);
             return;
         }
         let lane = self.waiting(key, seq, attempt);
@@ -251,6 +262,7 @@ impl Life<'_> {
         let Some(row) = self.lanes.get(key).and_then(|lane| lane.row.as_ref()) else { return };
         let (position, slot) = (row.lane.position, row.slot);
         self.lanes.remove_row(key);
+        self.worker.progress.lane_waits(key);
         self.removing.insert(key.clone());
         if position > self.window.cursor() + 1 {
             // What is done ahead of the cursor stays known until the cursor has passed it.

@@ -54,7 +54,7 @@ impl Life<'_> {
                 Some(Busy::Writing | Busy::Fetching) | None => false,
             };
             let slow: Vec<LaneKey> = (self.lanes.iter())
-                .filter(|(_, lane)| lane.row.is_none() && is_slow(lane.busy))
+                .filter(|(_, lane)| lane.row.as_ref().is_none_or(|row| row.lane.attempts == 0) && is_slow(lane.busy))
                 .map(|(key, _)| key.clone())
                 .collect();
             slow.into_iter().for_each(|key| self.step_aside(&key));

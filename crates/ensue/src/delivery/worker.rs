@@ -17,7 +17,7 @@ use ensue_core::store::SharedStore;
 use ensue_core::{GroupName, Seq, StoreError, Timestamp};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -78,6 +78,8 @@ pub(super) struct Worker {
     pub membership: Arc<Membership>,
     pub states: Arc<States>,
     pub counters: Counters,
+    /// How many events it holds that are not done.
+    pub read_ahead: Arc<AtomicUsize>,
     pub progress: Arc<Progress>,
     pub parents: Arc<Parents>,
     /// The rules that this process goes by.

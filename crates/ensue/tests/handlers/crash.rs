@@ -22,6 +22,8 @@ const EFFECTS: &str = "ENSUE_TEST_HANDLERS_EFFECTS";
 const HASTY: &str = "ENSUE_TEST_HANDLERS_HASTY";
 const OBJECTS: u32 = 60;
 const CONCURRENCY: usize = 16;
+/// One object holds a sixteenth of it: the busy one is read from the log.
+const READ_AHEAD: usize = 64;
 
 fn say(effects: &File, line: &str) {
     // One system call a line: a kill cuts between lines.
@@ -31,7 +33,7 @@ fn say(effects: &File, line: &str) {
 
 /// A bus whose handler sometimes fails, and writes down what it does.
 async fn bus(store: &str, effects: &Path, hasty: bool) -> Ensue {
-    let mut options = Options::default();
+    let mut options = Options { read_ahead: READ_AHEAD, ..Options::default() };
     if hasty {
         let age = Some(SignedDuration::from_millis(1));
         let parked_max = ParkedMax { events: 20, bytes: 1 << 20 };
@@ -71,7 +73,8 @@ async fn handle_until_killed() {
     let bus = bus(&store, Path::new(&effects), std::env::var_os(HASTY).is_some()).await;
     let _running = bus.start().await.unwrap();
     loop {
-        let events = (0..10).map(|_| NewEvent::new("work.done").object(format!("o{}", rand::random_range(0..OBJECTS))));
+        let event = |object: u32| NewEvent::new("work.done").object(format!("o{object}"));
+        let events = (0..10).map(|n| event(if n < 3 { 0 } else { rand::random_range(0..OBJECTS) }));
         let last = bus.publish_all(events.collect()).await.unwrap()[9].seq.unwrap();
         std::io::stdout().write_all(format!("stored {last}\n").as_bytes()).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -277,6 +280,19 @@ async fn nothing_is_lost_or_out_of_order_on_postgres() {
 /// held; the others are handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poison_pill_is_held_when_its_attempts_are_used_up() {
+    let lives = lives_until_the_pill_is_held("crash::swallow_the_pill").await;
+    println!("held after {lives} lives");
+}
+
+/// H25: the same in lanes that are full: the cursor passes the pill, which only its row tells of.
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_pill_in_a_full_lane_is_held_when_its_attempts_are_used_up() {
+    let lives = lives_until_the_pill_is_held("crash::swallow_the_pill_of_a_full_lane").await;
+    println!("held after {lives} lives");
+}
+
+/// How many processes ended before the pill was held.
+async fn lives_until_the_pill_is_held(test: &str) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("log.db");
     let store = store.to_str().unwrap();
@@ -286,7 +302,7 @@ async fn a_poison_pill_is_held_when_its_attempts_are_used_up() {
     bus.close().await;
     let run = || {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "crash::swallow_the_pill", "--ignored", "--test-threads", "1"]).env(STORE, store);
+        child.args(["--exact", test, "--ignored", "--test-threads", "1"]).env(STORE, store);
         child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap()
     };
     let lives = (1..=20).find(|_| run().success()).expect("it gives up at last");
@@ -297,19 +313,34 @@ async fn a_poison_pill_is_held_when_its_attempts_are_used_up() {
     assert!(stuck[0].lane.error.as_ref().unwrap().contains("never ended"));
     // The last event is the notice that an object is held.
     assert_eq!(bus.store().groups().await.unwrap()[0].cursor(), 201);
-    println!("held after {lives} lives");
+    lives
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it is started by the test above, and ends itself"]
 async fn swallow_the_pill() {
+    swallow(Options::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it is started by a test above, and ends itself"]
+async fn swallow_the_pill_of_a_full_lane() {
+    swallow(Options { read_ahead: 16, ..Options::default() }).await;
+}
+
+async fn swallow(options: Options) {
     let Ok(store) = std::env::var(STORE) else { return };
-    let bus = Ensue::open(&store).await.unwrap();
+    let is_slow = options.read_ahead < READ_AHEAD;
+    let bus = Ensue::open_with(&store, options).await.unwrap();
     bus.on("work")
         .named("h")
         .start(Start::Beginning)
         .retry(Retry::attempts(3))
-        .handle(|event: Event, _cx: Context| async move {
+        .handle(move |event: Event, _cx: Context| async move {
+            if is_slow {
+                // What is ready at once leaves no lane full.
+                tokio::task::yield_now().await;
+            }
             if event.payload.as_str() == "true" {
                 std::process::abort();
             }

@@ -20,6 +20,8 @@ const PAGE: usize = 1_000;
 /// A pull handler, and one that publishes and emits for two of three events.
 async fn bus(store: &str) -> Ensue {
     let bus = Ensue::open(store).await.unwrap();
+    // The busy object is read from the log.
+    bus.set_read_ahead(64).unwrap();
     bus.on("work").named("remote").start(Start::Beginning).concurrency(16).pull().unwrap();
     bus.on("work")
         .named("echo")
@@ -51,7 +53,8 @@ async fn handle_until_killed() {
     let bus = bus(&store).await;
     let _running = bus.start().await.unwrap();
     loop {
-        let events = (0..10).map(|_| NewEvent::new("work.done").object(format!("o{}", rand::random_range(0..OBJECTS))));
+        let event = |object: u32| NewEvent::new("work.done").object(format!("o{object}"));
+        let events = (0..10).map(|n| event(if n < 3 { 0 } else { rand::random_range(0..OBJECTS) }));
         bus.publish_all(events.collect()).await.unwrap();
         std::io::stdout().write_all(b"stored\n").unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -5,6 +5,7 @@ mod batches;
 mod before_start;
 mod binding;
 mod bounds;
+mod busy_object;
 mod commits_together;
 mod commits_together_postgres;
 mod crash;
