@@ -2,13 +2,14 @@
 //!
 //! In the processor time of this thread, so that what else runs on the machine does not count.
 
+use super::matching_sql;
 use super::report::{Report, Target};
 use crate::cli::output::OutputArgs;
 use anyhow::ensure;
 use clap::Args;
 use ensue::condition::{Condition, EventView};
 use ensue::matching::{Found, Index, Subscription, Want};
-use ensue::{Event, EventId, Json, ObjectKey, Timestamp, Topic};
+use ensue::{Address, Event, EventId, Json, ObjectKey, Timestamp, Topic};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -28,17 +29,29 @@ const EACH: usize = 1_000;
 #[command(after_help = "\
 Examples:
   ensue bench match            # up to a million subscriptions, about 1 GB of memory
-  ensue bench match --json")]
+  ensue bench match --json
+  ensue bench match --sql postgres://me@localhost/test  # readers over SQL, beside PGMB's way")]
 pub struct MatchArgs {
     /// About how long to measure each case, in seconds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
+    /// Measure readers over SQL instead, in schemas of their own in this Postgres database
+    #[arg(long, value_name = "URL")]
+    sql: Option<Address>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Measures and prints.
-pub fn run(args: &MatchArgs) -> anyhow::Result<()> {
+pub async fn run(args: MatchArgs) -> anyhow::Result<()> {
+    let report = match &args.sql {
+        Some(address) => matching_sql::run(address).await?,
+        None => tokio::task::block_in_place(|| in_process(&args))?,
+    };
+    report.print(args.output.json)
+}
+
+fn in_process(args: &MatchArgs) -> anyhow::Result<Report> {
     let at_least = Duration::from_secs(args.seconds);
     let mut report = Report::new("Matching one event after the other, on one core");
     let mut at_a_thousand = 0.0;
@@ -78,7 +91,7 @@ pub fn run(args: &MatchArgs) -> anyhow::Result<()> {
     let rate = rate(&index, EACH, at_least)?;
     let name = format!("{CONDITIONS} conditions of {EACH} subscriptions each");
     report.absolute(name, rate, "events/s", Target::AtLeast(30_000.0));
-    report.print(args.output.json)
+    Ok(report)
 }
 
 fn subscription(id: usize, customer: usize) -> anyhow::Result<Subscription> {

@@ -13,7 +13,7 @@
 //! | What does a snapshot that somebody holds cost them? | `snapshot.rs` |
 //! | What does it cost to publish in a transaction of one's own? | `outbox.rs` |
 //! | What do those reach by which queues on Postgres are compared? | `peers.rs` |
-//! | How fast is it found who wants an event? | `matching.rs` |
+//! | How fast is it found who wants an event? | `matching.rs`; over SQL, beside PGMB's way, `matching_sql.rs` |
 //! | How fast are single-event POSTs, beside a handler that does nothing? | `http.rs`, its client in `client.rs` |
 //! | Does reading stay as cheap when the log grows? | `read.rs`, its logs in `logs.rs` |
 //! | What do many streams cost a server? | `streams.rs` |
@@ -41,6 +41,7 @@ mod jobs;
 mod jobs_postgres;
 mod logs;
 mod matching;
+mod matching_sql;
 mod outbox;
 mod peers;
 mod process;
@@ -104,7 +105,7 @@ async fn carry_out(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Snapshot(args) => snapshot::run(args).await?,
         BenchCommand::Outbox(args) => outbox::run(args).await?,
         BenchCommand::Peers(args) => peers::run(args).await?,
-        BenchCommand::Match(args) => tokio::task::block_in_place(|| matching::run(&args))?,
+        BenchCommand::Match(args) => matching::run(args).await?,
         BenchCommand::Http(args) => http::run(args).await?,
         BenchCommand::Read(args) => read::run(args).await?,
         BenchCommand::Streams(args) => streams::run(args).await?,

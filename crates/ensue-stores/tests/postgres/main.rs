@@ -35,6 +35,7 @@ mod sql_conditions;
 mod sql_consume;
 mod sql_definers;
 mod sql_isolation;
+mod sql_keys;
 mod sql_mutants;
 mod sql_operate;
 mod sql_roles;

@@ -1,6 +1,7 @@
 //! Bugs that are planted into the functions for consumers over SQL: each makes a test of theirs fail.
 
 use crate::sql_consume::{commit_stale, nobody_misses_anything, read_poisoned, read_shuffled};
+use crate::sql_keys::differences;
 use crate::sql_roles::faults;
 use crate::support::sql::{log, seqs};
 
@@ -19,12 +20,27 @@ async fn a_page_that_is_cut_before_it_is_ordered_is_noticed() {
 async fn a_failure_that_is_not_looked_at_row_by_row_is_noticed() {
     for (right, wrong) in [
         ("o_ids := '{}';\n    END;", "o_ids := '{}'; RETURN;\n    END;"),
-        ("FOR j IN 1..cardinality(p_subscriptions) LOOP", "FOR j IN 1..0 LOOP"),
+        ("FOR j IN 1..cardinality(v_subscriptions) LOOP", "FOR j IN 1..0 LOOP"),
     ] {
         let log = log().await;
         log.plant("condition_evaluate", right, wrong).await;
         let (read, failing, others) = read_poisoned(&log).await;
         assert!(!nobody_misses_anything(&read, &failing, &others), "{wrong}");
+    }
+}
+
+/// A key that two values have which differ; an element that is not looked up.
+#[tokio::test]
+async fn a_key_that_says_less_than_the_condition_is_noticed() {
+    for (function, right, wrong) in [
+        ("condition_scalar", "trim_scale(p_value::numeric)::text", "'1'"),
+        ("condition_keys_of", "THEN ARRAY[v_value::text] END", "THEN NULL END"),
+        ("pull_keyed", "WHERE NOT x.is_exact", "WHERE false"),
+        ("condition_keys", "IN ('or', 'between')", "IN ('between')"),
+    ] {
+        let log = log().await;
+        log.plant(function, right, wrong).await;
+        assert!(!differences(&log, 3).await.1.is_empty(), "{function}: {wrong}");
     }
 }
 
@@ -43,8 +59,8 @@ async fn a_commit_without_a_fence_is_noticed() {
 #[tokio::test]
 async fn a_condition_that_is_not_written_anew_is_noticed() {
     let log = log().await;
-    log.plant("condition_sql", "\nBEGIN\n    IF octet_length", "\nBEGIN\n    RETURN p_condition;\n    IF octet_length")
-        .await;
+    let wrong = "\nBEGIN\n    RETURN ARRAY[p_condition];\n    IF octet_length";
+    log.plant("condition_tokens", "\nBEGIN\n    IF octet_length", wrong).await;
     assert!(log.subscribing(&log.admin, "'g', 'true) OR (true'").await.is_ok());
     assert!(log.subscribing(&log.admin, "'g', 'pg_sleep(0) IS NULL'").await.is_ok());
 }

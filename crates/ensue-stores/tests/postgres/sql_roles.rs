@@ -53,7 +53,7 @@ pub async fn faults(log: &Log) -> Vec<String> {
         (
             "SQL that is made at run time is executed by",
             r"p.prosrc ~ '\mEXECUTE\M' AND p.proname NOT IN ('apply_grants', 'is_dotted',
-             'condition_evaluate', 'condition_try', 'ensure_partitions', 'detach_trimmed', 'drop_detached',
+             'condition_evaluate', 'condition_try', 'condition_values', 'ensure_partitions', 'detach_trimmed', 'drop_detached',
              'push_table_mutations', 'stop_table_mutations', 'mutations_insert', 'mutations_update', 'mutations_delete')",
         ),
         (
@@ -143,6 +143,7 @@ async fn a_login_that_may_consume_reads_and_commits_and_does_nothing_else() {
         "SELECT LOG.apply_grants()",
         "SELECT LOG.condition_sql('true')",
         "SELECT LOG.condition_evaluate('true', '{}', '{}')",
+        "SELECT LOG.condition_values('true', '{}')",
         "SELECT LOG.slots_acquire(NULL, 'g', gen_random_uuid(), 'x', 'pull', 1, NULL, NULL)",
         "INSERT INTO LOG.events (seq) VALUES (1)",
         "DELETE FROM LOG.events",
@@ -287,6 +288,7 @@ async fn the_owner_of_the_schema_goes_on_when_a_superuser_has_applied_the_grants
     // What these versions have made.
     log.run("DROP TABLE LOG.outbox_rejected, LOG.log_lock, LOG.serving_lock, LOG.rules_lock, LOG.store_key").await;
     log.run("DROP TABLE LOG.outbox_state").await;
+    log.run("DROP TABLE LOG.subscription_conditions, LOG.subscription_keys, LOG.subscription_counts").await;
     log.run("ALTER TABLE LOG.jobs DROP COLUMN settled").await;
     Upgrade::carry_out(&url).await.expect("the owner upgrades");
     let store = PostgresStore::open(&url, PostgresOptions::default()).await.expect("the owner serves");
@@ -341,6 +343,7 @@ async fn a_login_that_owns_nothing_serves_what_somebody_else_has_installed() {
         "SELECT LOG.condition_try('true')",
         "SELECT LOG.condition_sql('true')",
         "SELECT LOG.condition_evaluate('true', '{}', '{}')",
+        "SELECT LOG.condition_values('true', '{}')",
         "SELECT LOG.subscribe('g')",
         "SELECT LOG.read_next_events('g')",
         "SELECT LOG.publish('a')",

@@ -17,7 +17,7 @@ BEGIN
 END
 $body$;
 
-CREATE OR REPLACE FUNCTION {schema}.condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
+CREATE OR REPLACE FUNCTION {schema}.condition_tokens(p_condition text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT
 AS $body$
 DECLARE
     c_token CONSTANT pg_catalog.text := $re$(\s+|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/|'(?:[^']|'')*'|\$\$(?:[^$]|\$(?!\$))*\$\$|\$[0-9]+$re$
@@ -241,6 +241,13 @@ BEGIN
     IF cardinality(v_open) > 0 THEN
         PERFORM {schema}.condition_refused(v_token, 'something that was opened before it is not closed: ' || v_open[cardinality(v_open)]);
     END IF;
-    RETURN array_to_string(v_sql, ' ');
+    RETURN v_sql;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION {schema}.condition_sql(p_condition text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT
+AS $body$
+BEGIN
+    RETURN array_to_string({schema}.condition_tokens(p_condition), ' ');
 END
 $body$;

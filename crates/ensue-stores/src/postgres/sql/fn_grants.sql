@@ -67,15 +67,18 @@ AS $body$
         ('detach_trimmed', 'installer', '{owner,serve}'),
         ('drop_detached', 'installer', '{owner,serve}'),
         ('condition_evaluate', 'evaluate', '{owner}'),
+        ('condition_values', 'evaluate', '{owner}'),
         ('condition_try', 'evaluate', '{owner}'),
         ('condition_member', 'caller', '{evaluate}'),
         ('condition_lower', 'caller', '{evaluate}'),
         ('condition_upper', 'caller', '{evaluate}'),
         ('condition_sql', 'caller', '{evaluate}'),
-        ('condition_refused', 'caller', '{evaluate}')
+        ('condition_tokens', 'caller', '{evaluate,serve}'),
+        ('condition_refused', 'caller', '{evaluate,serve}')
     UNION ALL
     SELECT f.name, 'caller', '{serve}'::text[] FROM unnest('{
-            append,cancel,define,deliveries_purge,dotted_fault,elapsed,event_fault,events_of,
+            append,cancel,condition_key,condition_keys,condition_keys_of,condition_noted,condition_part_keys,condition_scalar,
+            condition_way,define,deliveries_purge,dotted_fault,elapsed,event_fault,events_of,
             expired_forget,find_seq,first_id_after,is_dotted,plain_fault,size_fault,time_fault,
             outbox_fault,outbox_move_rows,outbox_reject,
             grants,group_delete,group_make,group_replay,group_seek,group_sweep,is_task,
@@ -112,7 +115,8 @@ AS $body$
             schedules_state,serving_lock}'),
         ('SELECT, INSERT, UPDATE', '{definitions,job_servers}'),
         ('SELECT, INSERT, DELETE', '{delivery_lines,job_calls,job_lines,outbox,parked,schedule_declarations,
-            schedule_runs,serving,subscription_changes}'),
+            schedule_runs,serving,subscription_changes,subscription_conditions,subscription_counts,
+            subscription_keys}'),
         ('SELECT, INSERT, UPDATE, DELETE', '{delayed,deliveries,groups,groups_gone,job_progress,jobs,keys,
             lanes,members,rule_reports,rules,schedule_declarers,schedules,settlements,slots,subscriptions}')
     ) v(rights, names) CROSS JOIN LATERAL unnest(v.names) t(name)

@@ -15,6 +15,18 @@ BEGIN
         SELECT x.ctid FROM {schema}.subscriptions x WHERE x.group_id = v_group LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_more := v_more OR v_count >= p_limit;
+    DELETE FROM {schema}.subscription_keys k WHERE k.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM {schema}.subscription_keys x WHERE x.group_id = v_group LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_more := v_more OR v_count >= p_limit;
+    DELETE FROM {schema}.subscription_conditions c WHERE c.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM {schema}.subscription_conditions x WHERE x.group_id = v_group LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_more := v_more OR v_count >= p_limit;
+    DELETE FROM {schema}.subscription_counts c WHERE c.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM {schema}.subscription_counts x WHERE x.group_id = v_group LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_more := v_more OR v_count >= p_limit;
     DELETE FROM {schema}.subscription_changes c WHERE c.ctid = ANY (ARRAY(
         SELECT x.ctid FROM {schema}.subscription_changes x WHERE x.group_id = v_group LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;

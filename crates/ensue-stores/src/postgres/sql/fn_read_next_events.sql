@@ -35,6 +35,7 @@ DECLARE
     v_is_idle boolean;
     v_given_to bigint;
     v_given_id pg_catalog.uuid;
+    v_lease_text pg_catalog.text;
 BEGIN
     v_fault := CASE
         WHEN p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 1000 THEN format('chunk_size is %s; choose from 1 to 1000', coalesce(p_limit::text, 'null'))
@@ -107,11 +108,12 @@ BEGIN
         v_given_to := greatest(v_scan.o_at, v_under.o_given_to);
         SELECT {schema}.event_id(e.id_part, e.recorded_at) INTO v_given_id
         FROM {schema}.stored_events e WHERE e.seq = v_given_to;
+        v_lease_text := {schema}.lease_text(v_member, v_fence, v_scan.o_at, v_given_to,
+            coalesce(v_scan.o_lost_from, v_under.o_lost_from), coalesce(v_scan.o_lost_to, v_under.o_lost_to), v_given_id);
     END IF;
     RETURN QUERY
-    SELECT e.seq, e.prev, {schema}.event_id(e.id, e.recorded_at), e.topic::text, e.object::text, e.payload, e.metadata, e.occurred_at, e.recorded_at, w.ids, v_scan.o_at,
-        CASE WHEN NOT p_peek THEN {schema}.lease_text(v_member, v_fence, v_scan.o_at, v_given_to,
-            coalesce(v_scan.o_lost_from, v_under.o_lost_from), coalesce(v_scan.o_lost_to, v_under.o_lost_to), v_given_id) END
+    SELECT e.seq, e.prev, {schema}.event_id(e.id, e.recorded_at), e.topic::text, e.object::text, e.payload,
+        e.metadata, e.occurred_at, e.recorded_at, w.ids, v_scan.o_at, v_lease_text
     FROM unnest(v_scan.o_events::{schema}.condition_event[]) e
     JOIN (
         SELECT x.seq, array_agg(x.id ORDER BY x.id) AS ids FROM unnest(v_scan.o_seqs, v_scan.o_ids) x(seq, id) GROUP BY x.seq

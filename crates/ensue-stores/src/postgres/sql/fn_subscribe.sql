@@ -60,6 +60,8 @@ DECLARE
     v_expiry numeric := extract(epoch FROM expiry) * 1000000;
     v_fault pg_catalog.text;
     v_id pg_catalog.uuid;
+    v_group bigint;
+    v_is_tried boolean;
 BEGIN
     v_fault := coalesce('gid ' || {schema}.dotted_fault(gid, 'billing.invoices'), CASE
         WHEN octet_length(v_params) > 65536
@@ -70,13 +72,21 @@ BEGIN
     IF v_fault IS NOT NULL THEN
         RAISE EXCEPTION '%', v_fault USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF conditions_sql IS NOT NULL THEN
+    v_group := {schema}.pulled_group(gid);
+    -- Once for all that share it.
+    v_is_tried := conditions_sql IS NULL OR v_group IS NOT NULL AND {schema}.condition_is_tried(v_group, conditions_sql);
+    IF NOT v_is_tried THEN
         PERFORM {schema}.condition_try(conditions_sql);
     END IF;
-    PERFORM {schema}.pulled_group(gid);
     v_id := {schema}.event_id(overlay(gen_random_uuid()::text PLACING '0' FROM 15 FOR 1)::uuid, clock_timestamp());
     SELECT u.id INTO STRICT v_id
-    FROM {schema}.subscription_make(NULL, 0, gid, v_id, NULL, conditions_sql, v_params, {schema}.params_identity(coalesce(params, '{}')), v_expiry::bigint) u;
+    FROM {schema}.subscription_make(
+        NULL, NULL, gid, v_id, NULL, conditions_sql, v_params, {schema}.params_identity(coalesce(params, '{}')), v_expiry::bigint) u;
+    IF NOT v_is_tried THEN
+        UPDATE {schema}.subscription_conditions c SET is_tried = true
+        WHERE c.group_id = {schema}.pulled_group(gid) AND c.condition = conditions_sql
+            AND hashtextextended(coalesce(c.condition, ''), 0) = hashtextextended(coalesce(conditions_sql, ''), 0);
+    END IF;
     RETURN v_id;
 END
 $body$;

@@ -9,7 +9,8 @@ BEGIN
     FOR v_old IN
         SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident({schema_text}))
             AND p.proname = ANY (
-                '{jobs_purge,complete_job,slots_settle,own_put,own_message,lease_text,lease_parts,jobs_send}')
+                '{jobs_purge,complete_job,slots_settle,own_put,own_message,lease_text,lease_parts,
+                    jobs_send,condition_evaluate,subscriptions_changed}')
     LOOP
         EXECUTE format('DROP FUNCTION %s', v_old);
     END LOOP;
@@ -34,3 +35,37 @@ CREATE INDEX jobs_tasks_over ON {schema}.jobs (finished_at, number)
 -- The newest event that a handler's own transaction settles: its log must hold it at the commit.
 ALTER TABLE {schema}.own_settlements ADD COLUMN IF NOT EXISTS relied_seq bigint,
     ADD COLUMN IF NOT EXISTS relied_id uuid;
+
+-- The conditions of a group, each once, for readers over SQL (fn_condition_keys.sql).
+CREATE TABLE {schema}.subscription_conditions (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    group_id bigint NOT NULL,
+    is_tried boolean NOT NULL DEFAULT false, -- Postgres has accepted it
+    condition text COLLATE "C",
+    keys jsonb, -- what its subscriptions are looked up by; null: they are evaluated for every event
+    is_exact boolean NOT NULL DEFAULT false -- it holds where the keys are the same
+);
+CREATE INDEX subscription_conditions_same
+    ON {schema}.subscription_conditions (group_id, hashtextextended(coalesce(condition, ''), 0));
+
+-- Under which keys a subscription is looked up; with a null key it is evaluated for every event.
+CREATE TABLE {schema}.subscription_keys (
+    group_id bigint NOT NULL,
+    condition bigint NOT NULL,
+    key bytea,
+    is_exact boolean NOT NULL DEFAULT false, -- it wants the events that have the key, and is not evaluated
+    id uuid NOT NULL
+);
+CREATE INDEX subscription_keys_key ON {schema}.subscription_keys (condition, key) INCLUDE (id, is_exact);
+CREATE INDEX subscription_keys_id ON {schema}.subscription_keys (group_id, id);
+INSERT INTO {schema}.subscription_conditions (group_id, condition)
+SELECT DISTINCT u.group_id, u.condition FROM {schema}.subscriptions u;
+INSERT INTO {schema}.subscription_keys (group_id, condition, id)
+SELECT u.group_id, c.number, u.id
+FROM {schema}.subscriptions u JOIN {schema}.subscription_conditions c
+    ON c.group_id = u.group_id AND c.condition IS NOT DISTINCT FROM u.condition;
+
+-- How many subscriptions more a group has than its row says: the row is written once in a transaction
+-- that makes many, since each look at it would pass all versions that the transaction has made.
+CREATE TABLE {schema}.subscription_counts (group_id bigint NOT NULL, more bigint NOT NULL);
+CREATE INDEX subscription_counts_group ON {schema}.subscription_counts (group_id);
