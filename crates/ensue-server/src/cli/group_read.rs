@@ -27,7 +27,8 @@ Prints one event a line as `ensue tail` does; with --json each has the ids of th
 that want it. When all is printed, the group is moved on: if printing fails, everything comes
 again. While somebody else reads the group this is refused, but for --peek. What retention took
 before it could be read, and conditions that failed on an event, are told on stderr.
-Exit code 0 also if there was nothing; 3: the group does not exist; 4: another reader has its lease.")]
+Exit code 0 also if there was nothing, which is told on stderr; 3: the group does not exist;
+4: another reader has its lease.")]
 pub struct ReadArgs {
     /// Its name
     group: String,
@@ -75,6 +76,7 @@ pub struct ReplayArgs {
 /// Carries out `ensue group read`.
 pub async fn read(args: ReadArgs) -> anyhow::Result<Outcome> {
     let access = if args.peek { Access::Read } else { Access::Write };
+    let flags = args.target.flags();
     let target = args.target.open(access).await?;
     let wait = args.wait.map_or(Ok(Duration::ZERO), |span| Duration::try_from(span.0)).context("--wait")?;
     let pull = Pull {
@@ -88,11 +90,30 @@ pub async fn read(args: ReadArgs) -> anyhow::Result<Outcome> {
     let answer = Answer::of(&text)?;
     answer.tell_what_is_missing();
     answer.print(Seq::MAX, args.output)?;
+    if answer.events.is_empty() && answer.lost.is_none() {
+        output::note(nothing(&ask::show(&target, &args.group).await?, &args.group, &flags));
+    }
     if let Some(lease) = answer.lease {
         ask::commit(&target, &args.group, lease, answer.cursor).await?;
     }
     target.close().await;
     Ok(Outcome::Done)
+}
+
+/// Why a read found nothing, and what to do.
+fn nothing(group: &Value, name: &str, flags: &str) -> String {
+    if group["subscriptions"] == 0 {
+        return format!(
+            "nothing: `{name}` has no subscription; say what it gets with `ensue group subscribe {name} --topic \
+             TOPIC{flags}`"
+        );
+    }
+    format!(
+        "nothing that `{name}` wants after seq {}, where it is; a new group begins at the end of the log and gets what is \
+         published after that. Wait for it with --wait 30s, or read the log from its beginning after `ensue group seek \
+         {name} --to beginning{flags}`",
+        shown(&group["cursor"])
+    )
 }
 
 /// Carries out `ensue group replay`.

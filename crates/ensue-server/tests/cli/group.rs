@@ -45,7 +45,9 @@ fn a_group_is_made_subscribed_read_replayed_moved_and_deleted() {
         assert!(first.contains("\"total\":200.50"), "{first}");
         let rest = group(&["read", "billing"]).good();
         assert!(rest.starts_with("4  ") && rest.contains("order.paid") && rest.contains("300"), "{rest}");
-        assert_eq!(group(&["read", "billing"]).good(), "");
+        let nothing = group(&["read", "billing"]);
+        assert!(nothing.stderr.contains("nothing that `billing` wants after seq 4"), "{nothing:?}");
+        assert_eq!(nothing.good(), "");
         assert_eq!(group(&["show", "billing", "--json"]).json()["cursor"], 4);
 
         assert_eq!(seqs(&group(&["replay", "billing", "--from", "1", "--to", "3", "--json"]).good()), [2]);
@@ -61,6 +63,23 @@ fn a_group_is_made_subscribed_read_replayed_moved_and_deleted() {
         assert!(group(&["show", "billing"]).good().contains("cursor"));
         assert!(group(&["delete", "billing"]).good().contains("deleted"));
         assert!(group(&["delete", "billing"]).bad().contains("no group `billing`"));
+    });
+}
+
+#[test]
+fn first_read_of_a_new_group_tells_why_there_is_nothing() {
+    everywhere(|folder, place| {
+        place.run(folder, &["publish", "order.paid"]).good();
+        let group = |more: &[&str]| place.run(folder, &[&["group"], more].concat());
+        group(&["create", "billing"]).good();
+        let read = || group(&["read", "billing"]);
+        assert!(read().stderr.contains("no subscription") && read().stderr.contains("group subscribe billing"));
+        group(&["subscribe", "billing", "--topic", "order"]).good();
+        let nothing = read();
+        assert!(nothing.stderr.contains("after seq 1") && nothing.stderr.contains("--to beginning"), "{nothing:?}");
+        assert_eq!(nothing.good(), "");
+        group(&["seek", "billing", "--to", "beginning"]).good();
+        assert!(read().good().contains("order.paid"));
     });
 }
 
