@@ -83,7 +83,9 @@ impl Scaler {
             if rules.holding_handler(handler, now).is_none()
                 && let Some(group) = store.group(handler).await?
             {
-                waiting = waiting.saturating_add(group.lag(bounds));
+                // A lane that was set aside waits for its time or a person, not for a worker.
+                let behind = bounds.last.saturating_sub(group.cursor());
+                waiting = waiting.saturating_add(behind);
             }
         }
         Ok(waiting)

@@ -205,9 +205,10 @@ impl GroupState {
         self.oldest_lane.map_or(self.cursor() + 1, |lane| lane.min(self.cursor() + 1))
     }
 
-    /// How many events are after its cursor.
+    /// How many events are after its cursor. A lane that was set aside, behind the cursor, counts as one: at least its
+    /// next event is not done.
     pub fn lag(&self, bounds: Bounds) -> u64 {
-        bounds.last.saturating_sub(self.cursor())
+        bounds.last.saturating_sub(self.cursor()).saturating_add(self.lanes)
     }
 }
 
@@ -235,6 +236,25 @@ pub(super) fn stable_hash(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lag_counts_lanes_that_were_set_aside() {
+        let slot = SlotState { slot: 0, cursor: 20, fence: 1, vanished: 0, owner: None, replay: None };
+        let group = |lanes| GroupState {
+            name: GroupName::stored("g"),
+            kind: GroupKind::Handler,
+            created_at: Timestamp::UNIX_EPOCH,
+            served_at: Timestamp::UNIX_EPOCH,
+            slots: vec![slot.clone()],
+            version: 0,
+            subscriptions: 1,
+            lanes,
+            oldest_lane: (lanes > 0).then_some(3),
+            lost: None,
+        };
+        let lag = |lanes, last| group(lanes).lag(Bounds { first: 1, last });
+        assert_eq!([lag(0, 20), lag(2, 20), lag(2, 25)], [0, 2, 7]);
+    }
 
     #[test]
     fn slots_are_a_contract_with_what_is_stored() {

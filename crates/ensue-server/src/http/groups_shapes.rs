@@ -19,7 +19,8 @@ pub(crate) struct GroupShape<'a> {
     kind: &'static str,
     /// Everything up to here is done.
     cursor: Seq,
-    /// How many events are in the log after that, wanted or not.
+    /// How many events are in the log after that, wanted or not; each lane that was set aside counts
+    /// as one.
     lag: u64,
     /// How many subscriptions it has.
     subscriptions: u64,

@@ -89,7 +89,7 @@ pub(crate) struct HandlerShape<'a> {
     /// Everything up to here is done, or stands in a lane of its own.
     #[schema(value_type = Option<u64>, required = true)]
     cursor: Option<Seq>,
-    /// How many events of the log come after that.
+    /// How many events of the log come after that; each lane that was set aside counts as one.
     lag: u64,
     /// How many lanes wait for somebody; counted up to 1,000.
     held: u64,

@@ -265,7 +265,7 @@ fn counted_rules(rules: &RuleSet, now: Timestamp) -> String {
 fn lags(groups: &[GroupState], bounds: Bounds) -> String {
     let lags = folded(groups.iter().map(|group| (group.name.to_string(), group.lag(bounds))));
     let mut text = String::new();
-    let help = "Events between the cursor of a group and the end of the log, by group";
+    let help = "Events after the cursor of a group and lanes that were set aside, by group";
     write_metric(&mut text, "ensue_group_lag", "gauge", help, by_label("group", lags));
     text
 }

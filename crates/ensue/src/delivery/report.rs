@@ -60,7 +60,7 @@ pub struct HandlerReport {
     pub defined: Option<HandlerInfo>,
     /// Its place in the log, if it has ever been started.
     pub group: Option<GroupState>,
-    /// How many events it has not come to.
+    /// How many events it has not come to; each lane that was set aside counts as one.
     pub lag: u64,
     /// How many lanes wait for somebody, also those of its jobs; of each kind counted up to 1,000.
     pub held: u64,

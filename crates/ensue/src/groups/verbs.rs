@@ -23,7 +23,7 @@ impl Group {
         self.state.cursor()
     }
 
-    /// How many events are after its cursor.
+    /// How many events are after its cursor; each lane that was set aside counts as one.
     pub fn lag(&self) -> u64 {
         self.state.lag(self.bounds)
     }
