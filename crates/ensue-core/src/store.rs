@@ -195,6 +195,13 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
     /// on where they were, even when nothing is left. `prev` of a later event no longer points to what is forgotten.
     async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError>;
 
+    /// Frees the disk of what is trimmed, as far as trims leave that to later, and allocates ahead as it is set now.
+    /// `forgets` says whether there is a retention. Called regularly, whether or not something was trimmed.
+    async fn maintain(&self, forgets: bool) -> Result<(), StoreError> {
+        let _engine_that_trims_at_once = forgets;
+        Ok(())
+    }
+
     /// Forgets up to `limit` idempotency keys whose window has passed; answers how many.
     async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError>;
 

@@ -176,6 +176,7 @@ async fn forget(bus: &Ensue) -> Result<(), StoreError> {
     if retention.forgets() {
         trim(bus, retention).await?;
     }
+    store.maintain(retention.forgets()).await?;
     while store.purge_keys(FORGET_BATCH).await? == FORGET_BATCH {
         tokio::task::yield_now().await;
     }

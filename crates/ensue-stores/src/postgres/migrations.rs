@@ -121,6 +121,8 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_sql_claim.sql"),
     include_str!("sql/fn_sql_settle.sql"),
     include_str!("sql/fn_sql_mutations.sql"),
+    include_str!("sql/fn_partitions_wanted.sql"),
+    include_str!("sql/fn_delete_trimmed.sql"),
     include_str!("sql/fn_sql_maintain.sql"),
     include_str!("sql/fn_grants.sql"),
 ];

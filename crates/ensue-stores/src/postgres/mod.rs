@@ -193,7 +193,8 @@ impl PostgresStore {
         server.beside.watch(&schema);
         let sql = Arc::new(Sql::of(&schema));
         let _set_once = server.lock_holders.set(sql.lock_holders.clone());
-        let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), options.partition_rows));
+        let rows = options.partition_rows.or(target.partition_rows);
+        let partitions = Arc::new(Partitions::new(server.clone(), sql.clone(), rows));
         let bell = Arc::new(Bell::new(server.clone(), &schema));
         let (last, following) = (Arc::new(AtomicU64::new(0)), Arc::new(Following::default()));
         let (read_only, clock) = (options.read_only, options.clock);
@@ -388,6 +389,11 @@ impl Store for PostgresStore {
     async fn trim(&self, keep_from: Seq, limit: usize) -> Result<Bounds, StoreError> {
         self.check_writable()?;
         self.forget(keep_from, limit).await
+    }
+
+    async fn maintain(&self, forgets: bool) -> Result<(), StoreError> {
+        self.check_writable()?;
+        self.partitions.maintain(forgets).await
     }
 
     async fn purge_keys(&self, limit: usize) -> Result<usize, StoreError> {

@@ -12,7 +12,8 @@ pub struct PostgresOptions {
     pub clock: Option<Clock>,
     /// Only look: nothing is created or changed, and verbs that would are refused.
     pub read_only: bool,
-    /// How many events a new partition holds. Retention drops whole partitions. None: as `ensue.config` says when it is made.
+    /// How many events a new partition holds. Retention drops whole partitions. None: what the
+    /// URL says (`partition_rows`), else what `ensue.config` says when it is made.
     pub partition_rows: Option<u64>,
     /// How long a call waits for a server that cannot be reached before it answers `Unavailable`.
     pub unavailable_after: Duration,

@@ -26,6 +26,12 @@ use std::time::Duration;
 
 /// How long after its id was made an event from the outbox may be recorded and still be found by the id alone.
 const ID_LAG: Duration = Duration::from_secs(1);
+/// The smallest partition where there is a retention, in events.
+const PARTITION_ROWS_SMALL: u64 = 10_000;
+/// The part of the log, one divided by this, that may be on the disk as trimmed events besides.
+const KEPT_TRIMMED_SHARE: u64 = 4;
+/// Trimmed events that one commit deletes.
+const DELETE_TRIMMED_MAX: u64 = 10_000;
 /// How many events one row of the outbox has at most.
 const OUTBOX_ROW_EVENTS_MAX: usize = 1_000;
 /// Events in one call of `outbox_put`: their ids differ in five hexadecimal digits.
@@ -108,6 +114,8 @@ pub(super) struct Sql {
     pub trim: String,
     pub purge_keys: String,
     pub ensure_partitions: String,
+    pub partitions_resize: String,
+    pub delete_trimmed: String,
     pub detach_trimmed: String,
     pub drop_detached: String,
     pub lock_holders: String,
@@ -153,10 +161,11 @@ impl Sql {
             retention_age: sql(include_str!("sql/retention_age.sql")),
             trim: sql("SELECT * FROM {schema}.trim($1, $2, $3)"),
             purge_keys: sql("SELECT {schema}.purge_keys($1, $2, $3)"),
-            ensure_partitions: sql(
-                "SELECT {schema}.ensure_partitions(coalesce($1, s.o_rows), coalesce($2, s.o_ahead)), coalesce($1, s.o_rows), \
-                 coalesce($2, s.o_ahead) FROM {schema}.partitions_set() s",
-            ),
+            ensure_partitions: sql("SELECT {schema}.ensure_partitions(w.o_rows, w.o_ahead), w.o_rows, w.o_ahead \
+                 FROM {schema}.partitions_wanted($1, $2, $3) w"),
+            partitions_resize: sql("SELECT {schema}.partitions_resize(w.o_rows, w.o_ahead, w.o_slack) \
+                 FROM {schema}.partitions_wanted($1, $2, $3) w"),
+            delete_trimmed: sql("SELECT {schema}.delete_trimmed($1) > 0"),
             detach_trimmed: sql("SELECT {schema}.detach_trimmed()"),
             drop_detached: sql("SELECT {schema}.drop_detached()"),
             lock_holders: sql(include_str!("sql/lock_holders.sql")),
@@ -232,6 +241,9 @@ impl Schema {
             .replace("{backlog}", BACKLOG)
             .replace("{look_noted_transactions_max}", &LOOK_NOTED_TRANSACTIONS_MAX.to_string())
             .replace("{taken_back}", TAKEN_BACK)
+            .replace("{partition_rows_small}", &PARTITION_ROWS_SMALL.to_string())
+            .replace("{kept_trimmed_share}", &KEPT_TRIMMED_SHARE.to_string())
+            .replace("{delete_trimmed_max}", &DELETE_TRIMMED_MAX.to_string())
             .replace("{outbox_row_events_max}", &OUTBOX_ROW_EVENTS_MAX.to_string())
             .replace("{outbox_put_events_max}", &OUTBOX_PUT_EVENTS_MAX.to_string())
             .replace("{outbox_rejected_at_once_max}", &OUTBOX_REJECTED_AT_ONCE_MAX.to_string())

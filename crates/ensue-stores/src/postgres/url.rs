@@ -6,6 +6,7 @@
 use super::options::{CONNECTIONS_MIN, readers_within};
 use super::pooling::Pooler;
 use ensue_core::{Invalid, StoreError};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::Config;
@@ -15,6 +16,9 @@ use tokio_postgres::config::{Host, SslMode};
 const SCHEMA_DEFAULT: &str = "ensue";
 /// The longest identifier that Postgres does not cut off.
 const SCHEMA_BYTES_MAX: usize = 63;
+
+/// The sizes that a URL may ask for. Smaller partitions would be made more often than they are filled.
+const PARTITION_ROWS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 
 /// How a connection is encrypted, in libpq's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct Target {
     pub pooler: Pooler,
     /// The most connections in all, if it says so.
     pub connections: Option<usize>,
+    /// How many events a new partition of the log holds.
+    pub partition_rows: Option<u64>,
     /// Does it say itself which of several servers will do?
     pub chooses_server: bool,
 }
@@ -60,6 +66,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut roots = None;
     let mut pooler = Pooler::Unknown;
     let mut connections = None;
+    let mut partition_rows = None;
     let mut left_over = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -68,6 +75,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
             "sslmode" => encryption = Some(parse_encryption(value)?),
             "pooler" => pooler = parse_pooler(value)?,
             "connections" => connections = Some(parse_connections(value)?),
+            "partition_rows" => partition_rows = Some(parse_partition_rows(value)?),
             "sslrootcert" => roots = Some(percent_decoded(value)?),
             // The driver would take what stands before an `@` for user and password.
             _ => left_over.push(pair.replace('@', "%40")),
@@ -82,8 +90,8 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     let mut config: Config = bare.parse().map_err(|_| {
         invalid(
             "is not a Postgres URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=ensue, with special \
-             characters of the password as %XX; known parameters are schema, connections, pooler, sslmode, sslrootcert and those \
-             of the driver, such as application_name and connect_timeout",
+             characters of the password as %XX; known parameters are schema, connections, pooler, partition_rows, \
+             sslmode, sslrootcert and those of the driver, such as application_name and connect_timeout",
         )
     })?;
     // As in libpq: roots given without a mode mean that they are to be used.
@@ -114,7 +122,7 @@ pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Target, Stor
     }
     // The same for one that rests in a pool.
     config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
-    Ok(Target { config, schema, encryption, roots, pooler, connections, chooses_server })
+    Ok(Target { config, schema, encryption, roots, pooler, connections, partition_rows, chooses_server })
 }
 
 /// Where do the parameters begin? At the first question mark, unless it is one of a password that was not written as
@@ -161,6 +169,17 @@ fn parse_connections(value: &str) -> Result<usize, StoreError> {
     })?;
     readers_within(connections)?;
     Ok(connections)
+}
+
+fn parse_partition_rows(value: &str) -> Result<u64, StoreError> {
+    match value.parse() {
+        Ok(rows) if PARTITION_ROWS.contains(&rows) => Ok(rows),
+        Ok(_) | Err(_) => Err(invalid(format!(
+            "has a partition_rows that is not a number of events from {} to {}",
+            PARTITION_ROWS.start(),
+            PARTITION_ROWS.end()
+        ))),
+    }
 }
 
 fn check_schema(schema: &str) -> Result<(), StoreError> {
@@ -229,6 +248,16 @@ mod tests {
     fn a_url_without_parameters_means_the_schema_ensue_and_encryption_if_possible() {
         let target = target("postgres://u@h/db");
         assert_eq!((target.schema.as_str(), target.encryption), ("ensue", Encryption::Prefer));
+    }
+
+    #[test]
+    fn url_sets_the_size_of_partitions() {
+        assert_eq!(target("postgres://u@h/db").partition_rows, None);
+        assert_eq!(target("postgres://u@h/db?partition_rows=50000").partition_rows, Some(50_000));
+        for wrong in ["0", "999", "many", "-5", "1000000001"] {
+            let error = parse(&format!("postgres://u@h/db?partition_rows={wrong}"), Duration::ZERO).unwrap_err();
+            assert!(error.to_string().contains("partition_rows"), "{error}");
+        }
     }
 
     #[test]

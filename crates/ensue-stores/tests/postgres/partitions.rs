@@ -143,7 +143,7 @@ async fn a_trim_drops_partitions_that_are_wholly_forgotten() {
     log.until("SELECT (max(to_seq) >= 61)::int::bigint FROM LOG.partitions", 1).await;
     let before = log.number(TABLES).await;
     trim_until(&log, &store, 25, TABLES, before - 2).await;
-    assert_eq!(log.number("SELECT min(seq) FROM LOG.stored_events").await, 21);
+    assert_eq!(log.number("SELECT min(seq) FROM LOG.stored_events").await, 25, "the others are deleted");
     assert_eq!(whole_log(&store).await[0].seq, 25);
 }
 
@@ -225,4 +225,139 @@ async fn the_size_and_the_number_of_partitions_are_settings_that_are_read_live()
         log.number("SELECT count(*) FROM LOG.partitions WHERE from_seq > 3000000 AND to_seq - from_seq <> 20").await,
         0
     );
+}
+
+const ROWS: &str = "SELECT count(*) FROM LOG.stored_events";
+/// Events of the partitions ahead, the smallest and the largest.
+const SMALLEST_AHEAD: &str = "SELECT min(to_seq - from_seq) FROM LOG.partitions WHERE from_seq > 1";
+const LARGEST_AHEAD: &str = "SELECT max(to_seq - from_seq) FROM LOG.partitions WHERE from_seq > 1";
+
+/// H42: a log that is smaller than its first partition.
+#[tokio::test]
+async fn trimmed_events_of_a_small_log_leave_the_disk() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    for _ in 0..5 {
+        store.append(checked(vec![NewEvent::new("t").object("o"); 500])).await.unwrap();
+    }
+    store.trim(401, 1_000).await.unwrap();
+    assert_eq!(log.number(ROWS).await, 2_500, "a quarter of the log may wait for its partition");
+    store.trim(1_001, 1_000).await.unwrap();
+    assert_eq!(log.number(ROWS).await, 1_500);
+    assert_eq!(whole_log(&store).await.len(), 1_500);
+    while store.trim(2_501, 1_000).await.unwrap().first < 2_501 {}
+    assert_eq!(log.number(ROWS).await, 0);
+    store.close().await;
+    // H38: numbers go on.
+    let store = log.open().await;
+    let next = store.append(on("o")).await.unwrap()[0];
+    assert_eq!((next.seq, next.prev), (Some(2_501), None));
+}
+
+/// A batch whose connection was lost may have been stored, trimmed and deleted: it is not sent again.
+#[tokio::test]
+async fn deleted_events_leave_a_lost_batch_in_doubt() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    store.append(checked(vec![NewEvent::new("t"); 100])).await.unwrap();
+    store.trim(101, 1_000).await.unwrap();
+    let find = |after: i64| format!("SELECT * FROM {}.stored({after}, now(), ARRAY[gen_random_uuid()])", log.schema);
+    assert_eq!(log.admin.query(&find(100), &[]).await.unwrap().len(), 0);
+    let refused = log.admin.query(&find(99), &[]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "55000", "{refused}");
+}
+
+/// A store on partitions of this size.
+async fn sized(log: &Log, size: i64) -> SharedStore {
+    let rows = Some(size as u64);
+    log.open_with(PostgresOptions { partition_rows: rows, ..PostgresOptions::default() }).await.close().await;
+    log.run(&format!("UPDATE LOG.config SET value = '{size}' WHERE key = 'partition_interval'")).await;
+    log.open().await
+}
+
+/// H42: with a retention, partitions are small from the next one on, also where large ones were made ahead.
+#[tokio::test]
+async fn partitions_are_sized_by_what_retention_leaves() {
+    let log = Log::new().await;
+    let store = sized(&log, 200).await;
+    store.append(checked(vec![NewEvent::new("t"); 100])).await.unwrap();
+    log.run("UPDATE LOG.config SET value = '1000000' WHERE key = 'partition_interval'").await;
+    log.until_maintained(&store, false, SMALLEST_AHEAD, 1_000_000).await;
+    log.until_maintained(&store, true, LARGEST_AHEAD, 10_000).await;
+    assert_eq!(log.number(SMALLEST_AHEAD).await, 10_000);
+    assert_eq!(log.number(ATTACHED).await, 4, "the one that is written to, and three ahead");
+    // As if the log had 400,000 events.
+    log.run("UPDATE LOG.log_state SET trimmed_to = -399900").await;
+    let wanted = "SELECT o_rows FROM LOG.partitions_wanted(NULL, NULL, true)";
+    assert_eq!(log.number(wanted).await, 40_000, "at most an eighth of it");
+}
+
+/// `partition_interval` is changed while a node runs.
+#[tokio::test]
+async fn another_partition_interval_holds_for_partitions_that_are_ahead() {
+    let log = Log::new().await;
+    let store = sized(&log, 100).await;
+    for size in [5_000, 300, 70_000] {
+        log.run(&format!("UPDATE LOG.config SET value = '{size}' WHERE key = 'partition_interval'")).await;
+        log.until_maintained(&store, false, SMALLEST_AHEAD, size).await;
+        assert_eq!(log.number(LARGEST_AHEAD).await, size);
+        store.append(checked(vec![NewEvent::new("t").object("o"); 10])).await.unwrap();
+    }
+    log.run("UPDATE LOG.config SET value = '40' WHERE key = 'partition_interval'").await;
+    let begun = Instant::now();
+    while log.number(LARGEST_AHEAD).await != 40 {
+        log.run("SELECT LOG.maintain()").await;
+        assert!(begun.elapsed() < WAIT_MAX, "maintain() does not go by the setting");
+    }
+    assert_eq!(whole_log(&store).await.len(), 30);
+    let gaps = "SELECT count(*) FROM (SELECT from_seq - lag(to_seq) OVER (ORDER BY from_seq) AS gap \
+                FROM LOG.partitions) g WHERE gap <> 0";
+    assert_eq!(log.number(gaps).await, 0);
+}
+
+/// Another size for what is ahead does not wait for somebody who reads for minutes, and nobody waits behind it.
+#[tokio::test]
+async fn a_held_read_lock_stops_neither_another_size_nor_publish() {
+    let log = Log::new().await;
+    let store = sized(&log, 100).await;
+    store.append(on("o")).await.unwrap();
+    log.run("UPDATE LOG.config SET value = '500' WHERE key = 'partition_interval'").await;
+    log.hold("LOCK TABLE LOG.stored_events IN ACCESS SHARE MODE").await;
+    let calls = async {
+        store.maintain(false).await.unwrap();
+        for _ in 0..20 {
+            store.append(on("o")).await.unwrap();
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, calls).await.expect("neither waits for the reader");
+    assert_eq!(log.number(SMALLEST_AHEAD).await, 100, "what was there is left as it is");
+    log.let_go().await;
+    log.until_maintained(&store, false, SMALLEST_AHEAD, 500).await;
+    assert_eq!(whole_log(&store).await.len(), 21);
+}
+
+/// Where no node runs.
+#[tokio::test]
+async fn maintain_frees_the_disk_of_a_small_log() {
+    let log = Log::new().await;
+    let store = log.open().await;
+    store.append(checked(vec![NewEvent::new("t"); 1_000])).await.unwrap();
+    store.close().await;
+    log.run("UPDATE LOG.config SET value = '1 microsecond' WHERE key = 'partition_retention_period'").await;
+    log.run("DO $$ BEGIN WHILE (SELECT again FROM LOG.maintain()) LOOP END LOOP; END $$").await;
+    assert_eq!(log.number(ROWS).await, 0);
+}
+
+impl Log {
+    /// Maintains until the query answers this number: a call that finds somebody in its way leaves it to the next.
+    async fn until_maintained(&self, store: &SharedStore, forgets: bool, sql: &str, expected: i64) {
+        let begun = Instant::now();
+        loop {
+            store.maintain(forgets).await.unwrap();
+            if self.number(sql).await == expected {
+                return;
+            }
+            assert!(begun.elapsed() < WAIT_MAX, "never came true: {expected} = {sql}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod newest;
 mod options_postgres;
 mod own_postgres;
 mod retention_groups;
+mod retention_postgres;
 mod runtimes;
 mod settings_postgres;
 mod stream;

@@ -66,6 +66,8 @@ AS $body$
         ('ensure_partitions', 'installer', '{owner,serve}'),
         ('detach_trimmed', 'installer', '{owner,serve}'),
         ('drop_detached', 'installer', '{owner,serve}'),
+        ('partitions_resize', 'installer', '{owner,serve}'),
+        ('delete_trimmed', 'owner', '{serve}'),
         ('condition_evaluate', 'evaluate', '{owner}'),
         ('condition_values', 'evaluate', '{owner}'),
         ('condition_try', 'evaluate', '{owner}'),
@@ -88,7 +90,7 @@ AS $body$
             jobs_wake,lane_ask,lanes_park,lock_log,log_bytes,log_has,log_tail,
             member_expired_forget,
             member_leave,member_renew,member_serve,members_forget,new_id,object_is_held,outbox_drain,
-            outbox_move,outbox_ring,outbox_tell,outbox_waits,partitions_gone,partitions_set,pulse,
+            outbox_move,outbox_ring,outbox_tell,outbox_waits,partition_to_resize,partitions_gone,partitions_set,partitions_wanted,pulse,
             purge_keys,recording_time,release_due,rights_not_listed,role_name,rule_set,rules_lift,rules_report,rules_tell,
             schedule_put,schedules_declare,schedules_due,schedules_fire,schedules_next,seq_before,
             served_at,setting,settle_append,settle_deliveries,settle_events,settle_lanes,settle_lines,
@@ -108,7 +110,7 @@ AS $body$
         ('config', 'SELECT, INSERT, UPDATE, DELETE', '{operate}')
     UNION ALL
     SELECT t.name, v.rights, '{serve}'::text[] FROM (VALUES
-        ('SELECT', '{config,log_state,partitions,schema_version,store_key}'::text[]),
+        ('SELECT', '{config,log_state,partitions,retention_state,schema_version,store_key}'::text[]),
         ('USAGE, SELECT', '{job_numbers}'),
         ('SELECT, INSERT', '{stored_events,outbox_rejected}'),
         ('SELECT, UPDATE', '{definitions_state,log_lock,outbox_state,positions_state,rules_lock,rules_state,

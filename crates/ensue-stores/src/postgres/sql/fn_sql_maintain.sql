@@ -69,7 +69,8 @@ BEGIN
     -- First: what follows may have something to say in the log.
     v_attached := (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass(quote_ident({schema_text}) || '.stored_events'));
     BEGIN
-        PERFORM {schema}.ensure_partitions(s.o_rows, s.o_ahead) FROM {schema}.partitions_set() s;
+        PERFORM {schema}.ensure_partitions(w.o_rows, w.o_ahead)
+        FROM {schema}.partitions_wanted(NULL, NULL, false) w;
     EXCEPTION WHEN lock_not_available THEN
         again := true;
     END;
@@ -109,8 +110,12 @@ BEGIN
             again := events_trimmed >= v_limit OR again;
         END IF;
     END IF;
+    again := {schema}.delete_trimmed(v_limit) > 0 OR again;
+    -- Last: these lock the log for everybody.
     BEGIN
         again := {schema}.detach_trimmed() OR again;
+        PERFORM {schema}.partitions_resize(w.o_rows, w.o_ahead, w.o_slack)
+        FROM {schema}.partitions_wanted(NULL, NULL, false) w;
     EXCEPTION WHEN lock_not_available THEN
         NULL; -- Somebody reads it; nothing is gained by asking again at once.
     END;

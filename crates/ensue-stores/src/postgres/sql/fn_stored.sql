@@ -25,6 +25,9 @@ BEGIN
             SELECT right(replace(part::text, '-', ''), 19) FROM unnest(p_id_parts) part);
     IF FOUND THEN
         PERFORM pg_logical_emit_message(true, 'ensue', ''::text);
+    ELSIF EXISTS (SELECT 1 FROM {schema}.retention_state s WHERE s.deleted_to > p_after) THEN
+        RAISE EXCEPTION 'retention has deleted events behind %, and a batch may have been among them', p_after
+            USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
 END
 $body$;

@@ -69,3 +69,11 @@ FROM {schema}.subscriptions u JOIN {schema}.subscription_conditions c
 -- that makes many, since each look at it would pass all versions that the transaction has made.
 CREATE TABLE {schema}.subscription_counts (group_id bigint NOT NULL, more bigint NOT NULL);
 CREATE INDEX subscription_counts_group ON {schema}.subscription_counts (group_id);
+
+-- The events up to here were deleted one by one after a trim (fn_delete_trimmed.sql); those before the
+-- first partition are gone, too.
+CREATE TABLE {schema}.retention_state (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    deleted_to bigint NOT NULL DEFAULT 0
+);
+INSERT INTO {schema}.retention_state DEFAULT VALUES;
