@@ -124,6 +124,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     include_str!("sql/fn_partitions_wanted.sql"),
     include_str!("sql/fn_delete_trimmed.sql"),
     include_str!("sql/fn_sql_maintain.sql"),
+    include_str!("sql/fn_pgmb.sql"),
     include_str!("sql/fn_grants.sql"),
 ];
 

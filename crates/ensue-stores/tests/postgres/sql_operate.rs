@@ -576,3 +576,21 @@ async fn maintain_does_not_wait_for_readers_of_the_log() {
     session.run("SELECT LOG.maintain()").await.unwrap();
     assert_eq!(log.number("SELECT count(*) FROM LOG.partitions WHERE detached").await, 1);
 }
+
+/// Who comes from PGMB is told what to use.
+#[tokio::test]
+async fn functions_of_pgmb_say_what_to_use_instead() {
+    let (log, _store, _session) = started().await;
+    let login = log.login(&["publish"]).await;
+    for (call, words) in [
+        ("create_event_id()", "not_before"),
+        ("create_event_id(now(), 0)", "not_before"),
+        ("maintain_events_table()", "call maintain"),
+    ] {
+        let refused = login.batch_execute(&format!("SELECT {}.{call}", log.schema)).await.unwrap_err();
+        let refused = refused.as_db_error().unwrap();
+        let text = format!("{} {}", refused.message(), refused.hint().unwrap_or_default());
+        assert!(refused.code().code() == "0A000" && text.contains(words), "{call}: {text}");
+        assert!(text.contains("docs/sql.md"), "{text}");
+    }
+}

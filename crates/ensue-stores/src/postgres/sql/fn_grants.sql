@@ -62,6 +62,8 @@ AS $body$
         ('mutations_update', 'owner', '{operate}'),
         ('mutations_delete', 'owner', '{operate}'),
         ('maintain', 'owner', '{operate}'),
+        ('create_event_id', 'caller', '{publish,consume,operate}'),
+        ('maintain_events_table', 'caller', '{publish,consume,operate}'),
         ('trim', 'owner', '{serve}'),
         ('ensure_partitions', 'installer', '{owner,serve}'),
         ('detach_trimmed', 'installer', '{owner,serve}'),

@@ -2,6 +2,9 @@
 --
 -- One trigger for a statement and one INSERT for all its rows, whatever their number. Old and new rows of an UPDATE are paired by their
 -- order in the two transition tables, into which Postgres writes both at once: so a row is known again that has no primary key, or a new one.
+--
+-- The payload has the row under `row` for each operation, so that one condition on it selects all three. That of an UPDATE
+-- also has `old` and `changed`.
 
 -- A name as a segment of a topic and the beginning of an object. What cannot stand there, or would be taken for something else, is written as `=` and two
 -- digits for each of its bytes: so two names are never one (S8), whatever language the database thinks in.
@@ -139,8 +142,8 @@ BEGIN
         WHERE m.payload IS NOT NULL AND %1$I.mutation_fits($1 || '.%2$s', m.payload)
         ORDER BY m.n$sql$,
         {schema_text}, p_operation, CASE p_operation
-        WHEN 'insert' THEN 'SELECT n.n, n.image, n.image AS payload FROM ' || v_new
-        WHEN 'delete' THEN 'SELECT o.n, o.image, o.image AS payload FROM ' || v_old
+        WHEN 'insert' THEN $sql$SELECT n.n, n.image, jsonb_build_object('row', n.image) AS payload FROM $sql$ || v_new
+        WHEN 'delete' THEN $sql$SELECT o.n, o.image, jsonb_build_object('row', o.image) AS payload FROM $sql$ || v_old
         WHEN 'update' THEN $sql$SELECT n.n, n.image, jsonb_build_object('row', n.image, 'old', o.image,
             'changed', (SELECT jsonb_agg(f.key ORDER BY f.key) FROM jsonb_each(n.image) f
                         WHERE o.image -> f.key IS DISTINCT FROM f.value)) AS payload FROM $sql$
@@ -162,7 +165,8 @@ BEGIN
         INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
         SELECT clock_timestamp(), {schema}.new_id(), v_name || '.insert', {schema}.mutation_object(v_name, v_key, m.image), m.payload
         FROM (
-            SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'insert', i.image) AS payload
+            SELECT i.image,
+                {schema}.mutation_payload(TG_RELID::regclass, 'insert', jsonb_build_object('row', i.image)) AS payload
             FROM (SELECT to_jsonb(r.*) AS image FROM new_rows r OFFSET 0) i OFFSET 0
         ) m
         WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.insert', m.payload);
@@ -191,7 +195,8 @@ BEGIN
         INSERT INTO {schema}.outbox (occurred_at, id, topic, object, payload)
         SELECT clock_timestamp(), {schema}.new_id(), v_name || '.delete', {schema}.mutation_object(v_name, v_key, m.image), m.payload
         FROM (
-            SELECT i.image, {schema}.mutation_payload(TG_RELID::regclass, 'delete', i.image) AS payload
+            SELECT i.image,
+                {schema}.mutation_payload(TG_RELID::regclass, 'delete', jsonb_build_object('row', i.image)) AS payload
             FROM (SELECT to_jsonb(r.*) AS image FROM old_rows r OFFSET 0) i OFFSET 0
         ) m
         WHERE m.payload IS NOT NULL AND {schema}.mutation_fits(v_name || '.delete', m.payload);

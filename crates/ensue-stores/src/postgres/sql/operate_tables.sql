@@ -66,7 +66,7 @@ CREATE INDEX jobs_sent ON {schema}.jobs (handler, object)
 -- it stands here and not with the functions, so that no upgrade makes it anew.
 --   p_table       the table
 --   p_operation   insert, update or delete
---   p_payload     the row; of an update {"row", "changed", "old"}
+--   p_payload     {"row"}; of an update {"row", "changed", "old"}
 CREATE OR REPLACE FUNCTION {schema}.mutation_payload(p_table regclass, p_operation text, p_payload jsonb) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $body$
