@@ -9,6 +9,7 @@ use super::output::Output;
 use super::process_group::ProcessGroup;
 use super::starter;
 use ensue::{Context, Event, HandlerError, Level, Outcome};
+use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::{Pin, pin};
@@ -21,6 +22,8 @@ use tokio::process::{Child, ChildStdin, Command};
 const END_MAX: Duration = Duration::from_secs(5);
 /// How long the rest of its output may take to come when it has ended.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// How long until a program is started again for which the system had no room.
+const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What a program is told about its event, by these names.
 pub const VARIABLES: [&str; 8] = [
     "ENSUE_EVENT_SEQ",
@@ -48,6 +51,13 @@ pub(super) struct Program {
     stop_max: Duration,
 }
 
+/// A program that was to be started.
+enum Start {
+    Child(Child),
+    /// The system has no room for it now. No attempt is used up.
+    Later(Duration),
+}
+
 /// Why a program was asked to end.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
@@ -65,7 +75,10 @@ impl Program {
 
     /// Runs it for one event.
     pub async fn run(&self, event: Event, cx: &Context) -> Result<Outcome, HandlerError> {
-        let mut child = self.start(&event, cx)?;
+        let mut child = match self.start(&event, cx)? {
+            Start::Child(child) => child,
+            Start::Later(wait) => return Ok(Outcome::Snooze(wait)),
+        };
         let group = ProcessGroup::of(&child);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = input(&event, cx)?;
@@ -115,7 +128,7 @@ impl Program {
         Ok(outcome)
     }
 
-    fn start(&self, event: &Event, cx: &Context) -> Result<Child, HandlerError> {
+    fn start(&self, event: &Event, cx: &Context) -> Result<Start, HandlerError> {
         let (program, arguments) = self.command.split_first().ok_or_else(|| HandlerError::failed("no program"))?;
         let values = [
             event.seq.to_string(),
@@ -147,7 +160,15 @@ impl Program {
         for name in SECRET_VARIABLES {
             command.env_remove(name);
         }
-        starter::start(command).map_err(|error| cannot_start(program, &error))
+        match starter::start(command) {
+            Ok(child) => Ok(Start::Child(child)),
+            Err(error) if is_shortage(&error) => {
+                let handler = cx.handler();
+                tracing::warn!(handler, program, %error, "program not started for lack of resources; retrying");
+                Ok(Start::Later(START_AGAIN_AFTER))
+            }
+            Err(error) => Err(cannot_start(program, &error)),
+        }
     }
 
     /// Comes back when it is to end.
@@ -212,6 +233,12 @@ fn judge(status: ExitStatus, asked: Option<Asked>, output: &Output<'_>) -> Resul
         (None, false, None, Some(signal)) => failed(format!("it was ended by signal {signal}")),
         (None, false, None, None) => failed("it ended in a way that is not known".into()),
     }
+}
+
+/// Does the process or the system lack descriptors, processes or memory? It is contention, which ends by itself.
+fn is_shortage(error: &std::io::Error) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| shortages.iter().any(|shortage| shortage.raw_os_error() == code))
 }
 
 fn cannot_start(program: &str, error: &std::io::Error) -> HandlerError {

@@ -1,8 +1,9 @@
-//! Programs that handle events end with the server that runs them.
+//! Programs that handle events: they end with the server that runs them, and wait for resources.
 
 #![cfg(target_os = "linux")]
 
 use crate::cli_support::{PATIENCE, Server, ensue};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,4 +58,32 @@ fn a_program_ends_with_a_server_that_is_killed() {
         }
         former = Some(pid);
     }
+}
+
+/// H19: too few descriptors for a program are contention. No attempt is used up, and it runs once there are some.
+#[test]
+fn program_without_descriptors_uses_no_attempt() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo $ENSUE_ATTEMPT >> started\n";
+    std::fs::write(folder.path().join("script.sh"), script).unwrap();
+    let config = "store: sqlite:e.db\nlisten: 127.0.0.1:0\nhandlers:\n  t:\n  - { name: h, command: [sh, script.sh], \
+                  retry: { attempts_max: 1 } }\nschedules:\n  tick: { every: 1s, topic: t.x }\n";
+    std::fs::write(folder.path().join("ensue.yaml"), config).unwrap();
+    let started = folder.path().join("started");
+    let server = Server::start_with(&mut ensue(folder.path(), &["serve"]), folder.path());
+    lines_of(&started, 1);
+    let pid = Pid::from_raw(server.pid().cast_signed());
+    let none = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(pid, Resource::Nofile, none).unwrap();
+    let log = || std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
+    let begun = Instant::now();
+    while log().matches("lack of resources").count() < 3 {
+        assert!(begun.elapsed() < PATIENCE, "no start failed: {}", log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    prlimit(pid, Resource::Nofile, before).unwrap();
+    let so_far = std::fs::read_to_string(&started).unwrap().lines().count();
+    let lines = lines_of(&started, so_far + 3);
+    assert!(lines.iter().all(|line| line == "1\n"), "{lines:?}");
+    assert!(!log().contains("attempt failed"), "{}", log());
 }
