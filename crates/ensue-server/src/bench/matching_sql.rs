@@ -205,10 +205,11 @@ async fn in_our_way(client: &Client, schema: &str, form: &Form, group: &str) -> 
         let (first, last) = (part * CHUNK + 1, form.events.min((part + 1) * CHUNK));
         let publish = format!(
             "SELECT count(*) FROM {schema}.publish_many((SELECT jsonb_agg(jsonb_build_object('topic', 't', \
-             'payload', jsonb_build_object('key', (n % {EACH})::text))) FROM generate_series({first}, {last}) n)); \
-             SELECT {schema}.poll_for_events()"
+             'payload', jsonb_build_object('key', (n % {EACH})::text))) FROM generate_series({first}, {last}) n))"
         );
         client.batch_execute(&publish).await?;
+        // In a transaction of its own: what is not committed is not moved into the log.
+        client.batch_execute(&format!("SELECT {schema}.poll_for_events()")).await?;
     }
     let read = format!(
         "SELECT count(payload), sum(cardinality(subscription_ids))::bigint, max(next_cursor), max(lease) \
