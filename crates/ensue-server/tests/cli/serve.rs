@@ -135,6 +135,31 @@ fn a_second_writer_is_told_who_the_first_is() {
     run(folder.path(), &["verify", "--store", "sqlite:ensue.db"]).good();
 }
 
+/// H33: hard links have lock files of their own, and a lock file may be deleted.
+#[test]
+fn second_server_is_refused_under_every_name_of_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let server = Server::start(folder.path());
+    server.run(folder.path(), &["publish", "a"]).good();
+    std::fs::create_dir(at("elsewhere")).unwrap();
+    std::fs::hard_link(at("ensue.db"), at("elsewhere/hard.db")).unwrap();
+    std::os::unix::fs::symlink(at("ensue.db"), at("soft.db")).unwrap();
+    let refused = |store: &str| {
+        let error = run(folder.path(), &["serve", "--listen", "127.0.0.1:0", "--store", store]).bad();
+        assert!(error.contains("in use by"), "{store}: {error}");
+    };
+    let names = ["sqlite:elsewhere/hard.db", "sqlite:soft.db", "sqlite:ensue.db"];
+    names.into_iter().for_each(refused);
+    std::fs::remove_file(at("ensue.db.lock")).unwrap();
+    names.into_iter().for_each(refused);
+    server.run(folder.path(), &["publish", "a"]).good();
+    assert!(server.terminate().success());
+    let store = "sqlite:elsewhere/hard.db";
+    run(folder.path(), &["publish", "a", "--store", store]).good();
+    assert_eq!(run(folder.path(), &["event", "show", "3", "--store", store, "--json"]).json()["topic"], "a");
+}
+
 #[test]
 fn a_taken_port_is_named() {
     let folder = tempfile::tempdir().unwrap();

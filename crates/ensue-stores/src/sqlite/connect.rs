@@ -47,7 +47,8 @@ fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
-    let is_new = create(path)?;
+    // One that is empty was made just now, or by a process that ended before it wrote anything.
+    let is_new = path.metadata().is_ok_and(|file| file.len() == 0);
     let connection = Connection::open(path).map_err(|error| cannot_open(path, &error))?;
     prepare_writer(&connection).map_err(|error| cannot_open(path, &error))?;
     if is_new && let Some(folder) = path.parent() {
@@ -59,12 +60,10 @@ pub(super) fn connect_writer(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// Makes an empty file that only its owner can read, if there is none; SQLite gives the files beside it the same mode.
-/// Answers whether the database is new.
-fn create(path: &Path) -> Result<bool, StoreError> {
+pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     match private(OpenOptions::new().write(true).create_new(true)).open(path) {
-        Ok(_empty) => Ok(true),
-        // One that is empty was made by a process that ended before it wrote anything.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(path.metadata().is_ok_and(|file| file.len() == 0)),
+        Ok(_empty) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::Engine(format!("cannot open the store {}: {error}", path.display()))),
     }
 }

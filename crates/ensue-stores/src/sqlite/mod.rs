@@ -28,7 +28,7 @@
 //! | Which schedules are there, and what became of their occurrences? | `schedules.rs` |
 //! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
-//! | Who else has this file open? | `lock.rs` |
+//! | Which process may write to the file? | `lock.rs`, `identity.rs` |
 //! | Is somebody keeping the write-ahead log from being emptied? | `wal.rs` |
 //! | What does an error of SQLite mean for us? | `error.rs` |
 
@@ -42,6 +42,8 @@ mod deliveries;
 mod error;
 mod groups;
 mod heads;
+#[cfg(unix)]
+mod identity;
 mod jobs;
 mod lanes;
 mod lock;

@@ -7,6 +7,8 @@ mod conformance;
 mod crash;
 mod damaged;
 mod disk;
+#[cfg(unix)]
+mod lock;
 mod old;
 mod positions;
 mod runtime;
