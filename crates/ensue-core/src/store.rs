@@ -246,9 +246,10 @@ pub trait Store: Positions + Jobs + Rules + Definitions + Schedules {
         })
     }
 
-    /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing, [`StoreError::Closed`]
-    /// once it was closed; a store that was opened to look only is ready when it can be read. Cheap, and waits for
-    /// nobody's turn to write.
+    /// Would calls be answered now? [`StoreError::Stopped`] once the store has stopped writing,
+    /// [`StoreError::Closed`] once it was closed, another error while it knows of a fault, such as a
+    /// full disk; a store that was opened to look only is ready when it can be read. Cheap, and waits
+    /// for nobody's turn to write.
     async fn ready(&self) -> Result<(), StoreError>;
 
     /// Finishes what was accepted, refuses what comes after, and lets go of the store.

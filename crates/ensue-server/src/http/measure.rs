@@ -70,10 +70,15 @@ enum Type {
 }
 
 /// The metrics that the recorder keeps.
-const RECORDED: [(&str, Type, &str); 19] = [
+const RECORDED: [(&str, Type, &str); 20] = [
     ("ensue_append_batch_events", Type::Histogram, "Events in one commit of published events, by engine"),
     ("ensue_append_events_total", Type::Counter, "Events that this process added to the log, by engine"),
     ("ensue_append_seconds", Type::Histogram, "Duration of one commit of published events, by engine"),
+    (
+        "ensue_checkpoint_failures_total",
+        Type::Counter,
+        "Failed attempts to move the write-ahead log of SQLite into the database",
+    ),
     (
         "ensue_condition_errors_total",
         Type::Counter,
@@ -110,6 +115,7 @@ fn describe() {
     }
     // A counter of faults starts at zero, so that its first increase is seen.
     metrics::counter!("ensue_damaged_events_total", "engine" => "sqlite").absolute(0);
+    metrics::counter!("ensue_checkpoint_failures_total").absolute(0);
     metrics::gauge!("ensue_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn health() -> Response {
 
 /// Can the server do its work?
 ///
-/// It is not ready while the store does not answer, and after some seconds in which all publishing, reading, moving of the outbox or
+/// It is not ready while the store does not answer or has a fault (a full disk, failing checkpoints), and after some seconds in which all publishing, reading, moving of the outbox or
 /// writing of checkpoints has failed, and after a panic of the job pool. Errors of the store are only told to requests with a token.
 #[utoipa::path(
     get,
@@ -52,7 +52,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>, headers: HeaderMap) -> Re
                 (format!("{} has failed for {} s", work.as_str(), lasting.as_secs()), error)
             }
         },
-        Ok(Err(error)) => ("the store cannot be used".to_string(), Some(error)),
+        Ok(Err(error)) => ("the store has a fault".to_string(), Some(error)),
         Err(_) => (format!("the store did not answer within {} s", READY_WITHIN.as_secs()), None),
     };
     // The error may name hosts, databases and users.

@@ -3,9 +3,12 @@
 //! A limit on the size of files makes a write of the embedded engine fail for real, and not for want of room: after that
 //! nobody knows what is on the disk, and the store stops.
 
-use crate::cli_support::Server;
+use crate::cli_support::{PATIENCE, Server, ensue};
 use serde_json::{Value, json};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Ignores the signal that would end the process, limits its files to 1 MiB, and becomes the server.
 const WITH_SMALL_FILES: &str = r#"trap "" XFSZ; ulimit -f 1024; exec "$0" "$@""#;
@@ -26,10 +29,83 @@ impl Client {
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
+    async fn publish_large(&self) {
+        let event = json!({ "topic": "disk.test", "payload": "x".repeat(500_000) });
+        let answer = self.client.post(format!("{}/v1/events", self.url)).json(&event).send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
+    }
+
+    async fn text(&self, path: &str) -> String {
+        self.client.get(format!("{}{path}", self.url)).send().await.unwrap().text().await.unwrap()
+    }
+
     async fn get(&self, path: &str) -> (u16, Value) {
         let answer = self.client.get(format!("{}{path}", self.url)).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
+}
+
+/// Ignores the signal that a limit on the size of files sends, and becomes the server.
+const WITHOUT_SIGNAL: &str = r#"trap "" XFSZ; exec "$0" "$@""#;
+
+/// Limits the size of the files that a running server writes, or ends that.
+fn limit_files(server: &Server, bytes: Option<u64>) {
+    let process = Pid::from_raw(server.pid().cast_signed());
+    prlimit(process, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+async fn until_ready_is(client: &Client, status: u16) -> Value {
+    let begun = Instant::now();
+    loop {
+        let (found, answer) = client.get("/ready").await;
+        if found == status {
+            return answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "/ready is {found}: {answer}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// H46: writes to the database file fail, those to the write-ahead log do not. The limit lies between
+/// the sizes of the two files.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_whose_checkpoints_fail_is_not_ready_until_they_succeed() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "sqlite:disk.db"];
+    let mut command = ensue(folder.path(), &[]);
+    let mut server = Command::new("bash");
+    server.args(["-c", WITHOUT_SIGNAL, env!("CARGO_BIN_EXE_ensue")]).args(serve).current_dir(folder.path());
+    let server = tokio::task::block_in_place(|| Server::start_with(&mut server, folder.path()));
+    let client = Client::of(&server);
+    let size = |name: &str| Path::metadata(&folder.path().join(name)).map_or(0, |file| file.len());
+    let mut published = 0;
+    while size("disk.db") < 40 << 20 {
+        client.publish_large().await;
+        published += 1;
+    }
+    limit_files(&server, Some(38 << 20));
+    let mut is_ready = true;
+    while is_ready {
+        client.publish_large().await;
+        published += 1;
+        is_ready = client.get("/ready").await.0 == 200;
+        assert!(size("disk.db-wal") < 36 << 20, "no checkpoint was tried");
+    }
+    let not_ready = until_ready_is(&client, 503).await;
+    let detail = not_ready["detail"].as_str().unwrap();
+    assert!(detail.contains("check the disk") && detail.contains("do not delete it"), "{detail}");
+    client.publish_large().await;
+    published += 1;
+    let metrics = client.text("/metrics").await;
+    let failures = metrics.lines().find_map(|line| line.strip_prefix("ensue_checkpoint_failures_total "));
+    assert!(failures.is_some_and(|count| count != "0"), "{failures:?}");
+    limit_files(&server, None);
+    until_ready_is(&client, 200).await;
+    server.kill9();
+    let events = command.args(["verify", "--store", "sqlite:disk.db", "--json"]).output().unwrap();
+    assert!(events.status.success(), "{events:?}");
+    let verified: Value = serde_json::from_slice(&events.stdout).unwrap();
+    assert_eq!(verified["events"], json!(published), "{verified}");
 }
 
 /// H32: a store that has stopped is not ready, says why, is still read, and comes back whole with a restart.

@@ -13,10 +13,8 @@ use ensue_core::StoreError;
 use rusqlite::Connection;
 
 /// Dirties one page and leaves it as it was. (An update to the value that is there already would write nothing.)
-const CHANGE_NOTHING: &str = "BEGIN IMMEDIATE;
-    UPDATE ensue_schema SET version = version + 1;
-    UPDATE ensue_schema SET version = version - 1;
-    COMMIT;";
+pub(super) const CHANGE_NOTHING: &str = "UPDATE ensue_schema SET version = version + 1;
+    UPDATE ensue_schema SET version = version - 1;";
 
 /// Commits the open transaction: all of it is on disk, or, with an error other than [`StoreError::InDoubt`] and
 /// [`StoreError::Stopped`], nothing of it ever will be.
@@ -37,7 +35,7 @@ pub(super) fn commit(connection: &Connection) -> Result<(), StoreError> {
 /// Writes over what a failed commit left behind.
 fn overwrite(connection: &Connection) -> rusqlite::Result<()> {
     roll_back(connection)?;
-    match connection.execute_batch(CHANGE_NOTHING) {
+    match connection.execute_batch(&format!("BEGIN IMMEDIATE; {CHANGE_NOTHING} COMMIT;")) {
         // Its frames are written, as those of the one before were.
         Err(error) if error::is_no_room_for_shared_memory(&error) => roll_back(connection),
         overwritten => overwritten,

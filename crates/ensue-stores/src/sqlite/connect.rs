@@ -1,7 +1,7 @@
 //! How is the file opened?
 
 use super::error;
-use super::wal::WAL_BYTES_KEPT;
+use super::wal::{self, WAL_BYTES_KEPT};
 use ensue_core::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -14,8 +14,6 @@ use std::time::Duration;
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// How long a write waits for a foreign connection's write transaction on the same file.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
-/// A checkpoint every 4,096 pages (16 MiB): amortises its fsyncs without letting the WAL grow.
-const CHECKPOINT_PAGES: u32 = 4_096;
 /// How much of the file the writer keeps in memory, in KiB: with SQLite's default of 2 MiB the index of 10,000 objects
 /// would be read again and again while it is caught up.
 const WRITER_CACHE_KIB: i32 = 16_384;
@@ -79,7 +77,7 @@ fn prepare_writer(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_WAIT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    wal::take_over_checkpoints(connection)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT as i64)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     plan_once(connection)

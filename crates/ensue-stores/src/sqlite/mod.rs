@@ -29,7 +29,8 @@
 //! | How is the file opened? | `connect.rs` |
 //! | What do the tables look like? | `schema.rs` |
 //! | Which process may write to the file? | `lock.rs`, `identity.rs` |
-//! | Is somebody keeping the write-ahead log from being emptied? | `wal.rs` |
+//! | How does the write-ahead log get into the database? | `wal.rs` |
+//! | What does the disk refuse now? | `disk_faults.rs` |
 //! | What does an error of SQLite mean for us? | `error.rs` |
 
 mod append;
@@ -39,6 +40,7 @@ mod connect;
 mod definitions;
 mod delayed;
 mod deliveries;
+mod disk_faults;
 mod error;
 mod groups;
 mod heads;
@@ -80,7 +82,7 @@ use objects::Recent;
 use readers::Readers;
 use std::path::{Path, PathBuf};
 use tokio::sync::OnceCell;
-use writer::Writer;
+use writer::{DatabaseFile, Writer};
 
 /// How to open the embedded store.
 #[derive(Clone, Default)]
@@ -126,7 +128,7 @@ impl SqliteStore {
             }
             let mut connection = connect::connect_memory()?;
             schema::migrate(&mut connection)?;
-            let writer = Writer::start(connection, clock.clone(), window_events, None, None)?;
+            let writer = Writer::start(connection, clock.clone(), window_events, None)?;
             return Ok(Self { path: None, clock, writer: Some(writer), readers: None, key: OnceCell::new() });
         }
         let path = lock::absolute(Path::new(path))?;
@@ -138,8 +140,8 @@ impl SqliteStore {
             let mut connection = connect::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
             positions::take_over(&mut connection, clock())?;
-            let wal = wal::WalWatch::of(&path);
-            Some(Writer::start(connection, clock.clone(), window_events, Some(lock), Some(wal))?)
+            let file = DatabaseFile { path: path.clone(), lock };
+            Some(Writer::start(connection, clock.clone(), window_events, Some(file))?)
         };
         let readers = Some(Readers::new(path.clone()));
         Ok(Self { path: Some(path), clock, writer, readers, key: OnceCell::new() })

@@ -7,18 +7,20 @@
 
 use super::append::{self, LogWriter, SqliteKnown};
 use super::change;
+use super::disk_faults::DiskFaults;
 use super::heads::Heads;
 use super::lock::Lock;
 use super::objects::{self, Unindexed};
 use super::queue::{Batch, Caller, Command, Queue};
 use super::replier::{Answer, Replier};
-use super::wal::WalWatch;
+use super::wal::Wal;
 use super::{commit, error, read};
 use crate::clock::Clock;
 use crate::room::Room;
 use ensue_core::plan::Tail;
 use ensue_core::{Appended, Entry, Seq, StoreError, Timestamp};
 use rusqlite::Connection;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
@@ -41,6 +43,13 @@ pub(super) struct Turn {
     _over: mpsc::SyncSender<()>,
 }
 
+/// The file of a store that is not in memory.
+pub(super) struct DatabaseFile {
+    pub path: PathBuf,
+    /// The right to write to it.
+    pub lock: Lock,
+}
+
 /// The way to the writer thread.
 pub(super) struct Writer {
     queue: mpsc::Sender<Command>,
@@ -48,6 +57,7 @@ pub(super) struct Writer {
     /// For the appends in the queue.
     room: Room,
     stopped: Stopped,
+    faults: Arc<DiskFaults>,
     /// What of the log is not indexed yet, for readers.
     pub unindexed: Arc<Unindexed>,
 }
@@ -57,20 +67,24 @@ impl Writer {
         connection: Connection,
         clock: Clock,
         window_events: u64,
-        lock: Option<Lock>,
-        wal: Option<WalWatch>,
+        file: Option<DatabaseFile>,
     ) -> Result<Self, StoreError> {
         let (queue, commands) = mpsc::channel();
         let unindexed =
             Arc::new(Unindexed::after(objects::indexed_to(&connection).map_err(error::of_write)?, window_events));
         let heads = Heads::new(unindexed.clone());
-        let stopped = Stopped::default();
+        let (stopped, faults) = (Stopped::default(), Arc::<DiskFaults>::default());
+        let (wal, lock) = match file {
+            Some(DatabaseFile { path, lock }) => (Some(Wal::of(&path, faults.clone())), Some(lock)),
+            None => (None, None),
+        };
         let mut writing = Writing {
             connection,
             clock,
             heads,
             unindexed: unindexed.clone(),
             stopped: stopped.clone(),
+            faults: faults.clone(),
             wal,
             replier: Replier::start(),
             sync: Sync::Now,
@@ -81,7 +95,7 @@ impl Writer {
             .name("ensue-writer".into())
             .spawn(move || run(writing, Queue::new(commands)))
             .map_err(|error| StoreError::Engine(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, thread, room: Room::default(), stopped, unindexed })
+        Ok(Self { queue, thread, room: Room::default(), stopped, faults, unindexed })
     }
 
     pub async fn append(&self, entries: Vec<Entry>) -> Answer {
@@ -125,12 +139,22 @@ impl Writer {
         Ok(Turn { _over: over_sender })
     }
 
-    /// Would it write? Asks nothing of the disk, and waits for nobody's turn.
+    /// Would it write? Waits for nobody's turn. While the disk has a fault, it is tried again.
     pub fn ready(&self) -> Result<(), StoreError> {
-        match self.stopped.get() {
-            Some(stopped) => Err(stopped.clone()),
-            None if self.thread.is_finished() => Err(StoreError::Closed),
+        if let Some(stopped) = self.stopped.get() {
+            return Err(stopped.clone());
+        }
+        if self.thread.is_finished() {
+            return Err(StoreError::Closed);
+        }
+        match self.faults.current() {
             None => Ok(()),
+            Some(fault) => {
+                if self.faults.is_probe_due() {
+                    self.send(Command::Run(Box::new(Writing::probe)))?;
+                }
+                Err(fault)
+            }
         }
     }
 
@@ -160,8 +184,9 @@ pub(super) struct Writing {
     heads: Heads,
     unindexed: Arc<Unindexed>,
     stopped: Stopped,
+    faults: Arc<DiskFaults>,
     /// None for a store in memory.
-    wal: Option<WalWatch>,
+    wal: Option<Wal>,
     replier: Replier,
     /// How the connection commits now.
     sync: Sync,
@@ -234,6 +259,7 @@ impl Writing {
         }
         self.set_sync(sync)?;
         let result = self.in_transaction(work);
+        self.faults.note_commit(result.as_ref().err());
         if let Err(error) = &result {
             self.roll_back();
             if let StoreError::Stopped(_) = error {
@@ -265,9 +291,14 @@ impl Writing {
         commit::commit(&self.connection).map_err(|error| self.stopped_by(error))?;
         self.heads.committed();
         if let Some(wal) = &mut self.wal {
-            wal.committed();
+            wal.committed(&self.connection);
         }
         Ok(value)
+    }
+
+    /// Commits without a change. What comes of it is noted as for any commit.
+    fn probe(&mut self) {
+        let _noted = self.change(|changing| changing.sql(|connection| connection.execute_batch(commit::CHANGE_NOTHING)));
     }
 
     /// Takes in what is in the log and was not written here: at the start, and after somebody else's turn.

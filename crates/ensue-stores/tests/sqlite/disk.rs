@@ -13,7 +13,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+/// How long a test waits before it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How much a file takes at least.
 const BLOCK_BYTES: u64 = 4_096;
 
@@ -114,6 +117,39 @@ async fn assert_chained(store: &SqliteStore, events: &[Event], objects: usize) {
     }
 }
 
+/// Waits until the store is ready; nobody writes meanwhile.
+async fn ready_again(store: &SqliteStore) {
+    let begun = Instant::now();
+    while let Err(fault) = store.ready().await {
+        assert!(begun.elapsed() < PATIENCE, "{fault}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// H46: ready as long as there is room, and without a caller once there is room again.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_is_not_ready_until_there_is_room_again() {
+    let Some(mut disk) = SmallDisk::mount(16) else { return };
+    let store = open(&disk.store()).await;
+    store.append(entry("o0", 10)).await.unwrap();
+    store.ready().await.unwrap();
+    disk.fill_but(0);
+    let refused = async {
+        loop {
+            if let Err(error) = store.append(entry("o0", 100_000)).await {
+                return error;
+            }
+        }
+    };
+    assert!(matches!(refused.await, StoreError::Full(_)));
+    let fault = store.ready().await.unwrap_err().to_string();
+    assert!(fault.contains("free some space"), "{fault}");
+    disk.empty();
+    ready_again(&store).await;
+    store.append(entry("o0", 100_000)).await.unwrap();
+    store.close().await;
+}
+
 const CALLERS: usize = 8;
 const OBJECTS: usize = 40;
 
@@ -154,7 +190,8 @@ async fn a_disk_that_fills_up_under_load_loses_nothing_and_works_again_with_room
         assert!(ids(&events) == acknowledged, "round {round}");
         assert!(ids(&disk.after_a_crash().await) == acknowledged, "round {round}, after a crash");
         assert_chained(&store, &events, OBJECTS).await;
-        store.ready().await.expect("a full disk has not stopped the store");
+        let ready = store.ready().await;
+        assert!(!matches!(ready, Err(StoreError::Stopped(_))), "a full disk has stopped the store: {ready:?}");
 
         disk.empty();
         let answers = store.append(entry("o0", 10)).await.expect("there is room again");
