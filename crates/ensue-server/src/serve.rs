@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// How long requests under way may take to finish when the server is told to stop.
 const GRACE_MAX: Duration = Duration::from_secs(10);
 
-/// How many files the server has open beside its connections, at most.
+/// How many files the server has open beside its connections, at most. With few files it has half of them.
 const FILES_RESERVED: usize = 128;
 
 /// Runs a server until it is told to stop.
@@ -120,12 +120,17 @@ fn room_for_connections() -> usize {
     }
     match files.current {
         Some(current) if current < wanted => {
-            let room = (current as usize).saturating_sub(FILES_RESERVED).max(1);
+            let room = connections_within(current as usize);
             tracing::warn!("at most {room} connections at once: the system allows {current} open files (ulimit -n)");
             room
         }
         Some(_) | None => CONNECTIONS_MAX,
     }
+}
+
+/// How many connections leave enough of so many open files to the store and to programs.
+fn connections_within(files: usize) -> usize {
+    (files - FILES_RESERVED.min(files / 2)).max(1)
 }
 
 /// SIGTERM and SIGINT.
@@ -195,4 +200,15 @@ fn announce(settings: &Settings, address: SocketAddr, engine: &str, bounds: Boun
         output::note(format_args!("  {name:6}  {fact}"));
     }
     output::line(format_args!("listening on http://{address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_to_the_store() {
+        let rooms = [0, 16, 64, 256, 1_024].map(connections_within);
+        assert_eq!(rooms, [1, 8, 32, 128, 896]);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! At the limit a newcomer displaces the connections that have been without a complete request for longest: silent ones,
 //! kept-alive ones, and those with half a head. Requests under way are never cut off: where they fill the limit, the
-//! newcomer waits until one ends. `patience.rs` has the other reasons to close a connection.
+//! newcomer waits until one ends. The same happens below the limit when the system has no descriptor left for a
+//! newcomer. `patience.rs` has the other reasons to close a connection.
 
 use super::byte_budget::ByteBudget;
 use super::measure::Counted;
@@ -37,7 +38,7 @@ pub const CONNECTIONS_MAX: usize = 16_000;
 /// How much of a connection is buffered each way: the largest head, and about what a client that does not read its
 /// stream holds here.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
-/// How long to wait when the system cannot give another connection.
+/// How long to wait for a displaced connection to end when the system cannot give another one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for displaced connections to end before others are displaced.
 const DISPLACE_INTERVAL: Duration = Duration::from_millis(100);
@@ -88,10 +89,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimi
                 connections.spawn(watch, held);
             }
             Err(error) if is_of_one_client(&error) => {}
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => connections.relieve(&error).await,
         }
     }
     drop(listener);
@@ -139,22 +137,47 @@ impl Connections {
         }
     }
 
+    /// Closes idle connections when the system has no descriptor or memory left for another one.
+    async fn relieve(&mut self, error: &io::Error) {
+        let displaced = self.displace();
+        if self.is_warning_due() {
+            tracing::warn!(
+                %error,
+                connections = self.tasks.len(),
+                displaced,
+                "cannot accept a connection; idle ones are closed. Raise the limit of open files (ulimit -n)"
+            );
+        }
+        if self.tasks.is_empty() {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        } else {
+            let _ended_or_late = tokio::time::timeout(ACCEPT_PAUSE, self.one_ends()).await;
+        }
+    }
+
     /// Displaces the longest idle connections, and returns their number. They are several, as finding them means looking
     /// at all.
     fn displace(&self) -> usize {
         let mut idle: Vec<(Instant, &Watch)> =
             self.watches.values().filter_map(|watch| Some((watch.idle_since()?, &**watch))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);
-        let count = self.count_max.div_ceil(DISPLACED_SHARE);
+        let count = self.tasks.len().div_ceil(DISPLACED_SHARE);
         idle.iter().take(count).map(|(_, watch)| watch.displace()).count()
     }
 
-    fn warn(&mut self, displaced: usize) {
+    fn is_warning_due(&mut self) -> bool {
         let now = Instant::now();
-        if self.warned_at.is_some_and(|warned_at| now - warned_at < WARN_INTERVAL) {
+        let is_due = self.warned_at.is_none_or(|warned_at| now - warned_at >= WARN_INTERVAL);
+        if is_due {
+            self.warned_at = Some(now);
+        }
+        is_due
+    }
+
+    fn warn(&mut self, displaced: usize) {
+        if !self.is_warning_due() {
             return;
         }
-        self.warned_at = Some(now);
         let count = self.tasks.len();
         match displaced {
             0 => tracing::warn!(

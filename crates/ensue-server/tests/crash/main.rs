@@ -2,6 +2,7 @@
 
 #[path = "../cli/support/mod.rs"]
 mod cli_support;
+mod descriptors;
 mod disk;
 mod nodes;
 mod postgres;
