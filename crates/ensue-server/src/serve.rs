@@ -1,7 +1,8 @@
 //! How does a server begin, and how does it end?
 //!
 //! It begins by listening before it opens the store, so that a taken port costs nothing, and tells its address on
-//! stdout once requests are answered. It ends on SIGTERM or SIGINT: no new connections, no new deliveries, streams are
+//! stdout once requests are answered. On a full disk it answers reads, refuses writes, and begins the rest when there
+//! is room. It ends on SIGTERM or SIGINT: no new connections, no new deliveries, streams are
 //! ended, requests under way are finished within ten seconds, handlers that run are waited for (`drain_max`), what is done
 //! is written down, the store is closed. On SIGHUP it reads its config file again (`reload.rs`).
 
@@ -11,7 +12,7 @@ use crate::http::{self, CONNECTIONS_MAX, ConnectionLimits, Hosts, HttpOptions, T
 use crate::reload::{self, Reloading};
 use anyhow::{Context, anyhow, bail};
 use ensue::schedules::Schedule;
-use ensue::{Bounds, Ensue, Options};
+use ensue::{Bounds, Ensue, Error, Options, Running, StoreError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use tokio::sync::watch;
 
 /// How long requests under way may take to finish when the server is told to stop.
 const GRACE_MAX: Duration = Duration::from_secs(10);
+
+/// How often to look whether a full disk has room again.
+const ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many files the server has open beside its connections, at most. With few files it has half of them.
 const FILES_RESERVED: usize = 128;
@@ -51,8 +55,13 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     bus.set_collections(executors.collections(&settings.collections, bus.collections())?).await?;
     bus.set_workers(settings.workers);
     bus.set_read_ahead(settings.read_ahead)?;
-    let running = bus.start().await?;
-    declare(&bus, &settings.schedules).await?;
+    let begun = match begin(&bus, &settings).await {
+        Err(error) if is_full(&error) => {
+            tracing::error!(%error, "disk is full; handlers, jobs and schedules start when there is room");
+            None
+        }
+        begun => Some(begun?),
+    };
 
     let stop = watch::Sender::new(false);
     let options = HttpOptions {
@@ -65,14 +74,28 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let app = http::router_with(bus.clone(), options);
     let limits = ConnectionLimits { connections_max: room_for_connections(), ..ConnectionLimits::default() };
     let mut server = tokio::spawn(http::serve(listener, app, limits, stop.subscribe()));
-    let reloading = tokio::spawn(Reloading::new(bus.clone(), executors, settings.clone(), hang_up).run());
     announce(&settings, address, bus.store().engine(), bounds)?;
 
-    tokio::select! {
-        () = signals.next() => {}
+    let work = async {
+        let running = match begun {
+            Some(running) => running,
+            None => begin_when_there_is_room(&bus, &settings).await?,
+        };
+        Ok::<_, anyhow::Error>(running)
+    };
+    let running = tokio::select! {
+        () = signals.next() => None,
         ended = &mut server => bail!("the server ended by itself: {ended:?}"),
+        running = work => Some(running?),
+    };
+    if running.is_some() {
+        let reloading = tokio::spawn(Reloading::new(bus.clone(), executors, settings.clone(), hang_up).run());
+        tokio::select! {
+            () = signals.next() => {}
+            ended = &mut server => bail!("the server ended by itself: {ended:?}"),
+        }
+        reloading.abort();
     }
-    reloading.abort();
     tracing::info!("stopping: finishing the requests and handlers under way");
     stop.send_replace(true);
     let requests = async {
@@ -84,7 +107,13 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
         Ok(())
     };
     let ended = async {
-        let (requests, handlers) = tokio::join!(requests, running.shutdown(settings.drain_max));
+        let handlers = async {
+            match running {
+                Some(running) => running.shutdown(settings.drain_max).await,
+                None => Ok(()),
+            }
+        };
+        let (requests, handlers) = tokio::join!(requests, handlers);
         requests.and(handlers.context("what is done could not be written down: it is done again"))
     };
     tokio::select! {
@@ -96,6 +125,33 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Starts what follows from events.
+async fn begin(bus: &Ensue, settings: &Settings) -> anyhow::Result<Running> {
+    let running = bus.start().await?;
+    declare(bus, &settings.schedules).await?;
+    Ok(running)
+}
+
+/// The same, as soon as the store has no fault and the disk has room for it.
+async fn begin_when_there_is_room(bus: &Ensue, settings: &Settings) -> anyhow::Result<Running> {
+    loop {
+        tokio::time::sleep(ROOM_INTERVAL).await;
+        if bus.store().ready().await.is_err() {
+            continue;
+        }
+        match begin(bus, settings).await {
+            Err(error) if is_full(&error) => tracing::debug!(%error, "disk is still full"),
+            begun => {
+                return begun.inspect(|_| tracing::info!("there is room again; handlers, jobs and schedules start"));
+            }
+        }
+    }
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Store(StoreError::Full(_))))
 }
 
 /// Declares the schedules of the config file; one that cannot be made is told, and does not stop the others.

@@ -4,11 +4,15 @@
 //! nobody knows what is on the disk, and the store stops.
 
 use crate::cli_support::{PATIENCE, Server, ensue};
-use serde_json::{Value, json};
+use ensue_conformance::mount::mount_small;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Ignores the signal that would end the process, limits its files to 1 MiB, and becomes the server.
 const WITH_SMALL_FILES: &str = r#"trap "" XFSZ; ulimit -f 1024; exec "$0" "$@""#;
@@ -151,5 +155,88 @@ async fn a_server_whose_store_has_stopped_is_not_ready_and_loses_nothing() {
     let (status, answer) = client.publish().await;
     let place = &answer["events"][0];
     assert_eq!((status, &place["seq"], &place["prev"]), (201, &json!(acknowledged + 1), &json!(acknowledged)));
+    assert!(server.terminate().success());
+}
+
+/// A small mounted file system, unmounted when dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        mount_small(folder.path(), 24).then(|| Self(folder))
+    }
+
+    fn fill(&self) {
+        let mut ballast = File::options().create(true).append(true).open(self.0.path().join("ballast")).unwrap();
+        while ballast.write_all(&[1; 4_096]).is_ok() {}
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.0.path().join("ballast")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+/// H32: after a crash, and after an orderly end. The handler is new each time, so its start needs room.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_starts_on_a_full_disk_serves_reads_and_begins_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", disk.0.path().join("disk.db").display());
+    let serve = |round: usize| {
+        let config = format!(
+            "store: {store}\nlisten: 127.0.0.1:0\nhandlers:\n  disk.test:\n  - {{ name: h{round}, command: [touch, \
+             done{round}] }}\n"
+        );
+        std::fs::write(folder.path().join("ensue.yaml"), config).unwrap();
+        Server::start_with(&mut ensue(folder.path(), &["serve"]), folder.path())
+    };
+    let mut server = tokio::task::block_in_place(|| serve(0));
+    let mut acknowledged = 0;
+    for round in 1..=2 {
+        let client = Client::of(&server);
+        for _ in 0..20 {
+            assert_eq!(client.publish().await.0, 201);
+            acknowledged += 1;
+        }
+        disk.fill();
+        let refused = loop {
+            match client.publish().await {
+                (201, _) => acknowledged += 1,
+                refused => break refused,
+            }
+        };
+        assert_eq!(refused.0, 507, "{}", refused.1);
+        until_ready_is(&client, 503).await;
+        if round == 1 {
+            server.kill9();
+        } else {
+            server.terminate();
+        }
+        disk.fill();
+        server = tokio::task::block_in_place(|| serve(round));
+        let client = Client::of(&server);
+        let (status, page) = client.get("/v1/events?limit=1000").await;
+        assert_eq!((status, page["events"].as_array().unwrap().len()), (200, acknowledged));
+        let (status, problem) = client.publish().await;
+        assert_eq!(status, 507, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("free some space"), "{problem}");
+        until_ready_is(&client, 503).await;
+        disk.empty();
+        until_ready_is(&client, 200).await;
+        let begun = Instant::now();
+        while !folder.path().join(format!("done{round}")).exists() {
+            assert!(begun.elapsed() < PATIENCE, "the handler does not run");
+            assert_eq!(client.publish().await.0, 201);
+            acknowledged += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
     assert!(server.terminate().success());
 }

@@ -3,8 +3,7 @@
 //! It is an `flock` on the database file itself, which does not meet the POSIX locks of SQLite. But
 //! closing any descriptor of a file drops all POSIX locks that the process has on it, also those of
 //! other connections. So the process opens a database here once, and keeps that descriptor for as
-//! long as the file has a name ([decision
-//! 21](../../../../docs/decisions/022-the-lock-on-a-database.md)).
+//! long as the file has a name (`docs/decisions/022-the-lock-on-a-database.md`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

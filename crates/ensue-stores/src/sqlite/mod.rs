@@ -139,7 +139,6 @@ impl SqliteStore {
             let lock = lock::Lock::take(&path)?;
             let mut connection = connect::connect_writer(&path)?;
             schema::migrate(&mut connection)?;
-            positions::take_over(&mut connection, clock())?;
             let file = DatabaseFile { path: path.clone(), lock };
             Some(Writer::start(connection, clock.clone(), window_events, Some(file))?)
         };

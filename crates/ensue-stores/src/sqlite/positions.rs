@@ -15,7 +15,7 @@ use ensue_core::positions::{
 };
 use ensue_core::{Event, GroupName, Seq, StoreError, Timestamp};
 use jiff::SignedDuration;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 use uuid::Uuid;
 
 impl Changing<'_> {
@@ -26,13 +26,11 @@ impl Changing<'_> {
 }
 
 /// Puts positions in order that another process has left, before anybody uses them.
-pub(super) fn take_over(connection: &mut Connection, clock: Timestamp) -> Result<(), StoreError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error::of_write)?;
+pub(super) fn take_over(connection: &Connection, clock: Timestamp) -> Result<(), StoreError> {
     // Nobody else writes to this file: whoever ran jobs in the process before has ended with it.
-    jobs::time::let_go_of_processes(&transaction, whole_microseconds(clock))
-        .and_then(|()| slots::forget_processes(&transaction, whole_microseconds(clock)))
-        .and_then(|()| groups::sweep_all(&transaction))
-        .and_then(|()| transaction.commit())
+    jobs::time::let_go_of_processes(connection, whole_microseconds(clock))
+        .and_then(|()| slots::forget_processes(connection, whole_microseconds(clock)))
+        .and_then(|()| groups::sweep_all(connection))
         .map_err(error::of_write)
 }
 

@@ -14,7 +14,7 @@ use super::objects::{self, Unindexed};
 use super::queue::{Batch, Caller, Command, Queue};
 use super::replier::{Answer, Replier};
 use super::wal::Wal;
-use super::{commit, error, read};
+use super::{commit, error, positions, read};
 use crate::clock::Clock;
 use crate::room::Room;
 use ensue_core::plan::Tail;
@@ -88,9 +88,15 @@ impl Writer {
             wal,
             replier: Replier::start(),
             sync: Sync::Now,
+            is_taken_over: lock.is_none(),
             _lock: lock,
         };
         writing.take_in()?;
+        match writing.change(|_| Ok(())) {
+            // It can be read; the first change that finds room takes it over.
+            Ok(()) | Err(StoreError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
         let thread = std::thread::Builder::new()
             .name("ensue-writer".into())
             .spawn(move || run(writing, Queue::new(commands)))
@@ -190,6 +196,8 @@ pub(super) struct Writing {
     replier: Replier,
     /// How the connection commits now.
     sync: Sync,
+    /// Whether what another process has left is in order.
+    is_taken_over: bool,
     /// Held until the connection is closed.
     _lock: Option<Lock>,
 }
@@ -287,8 +295,12 @@ impl Writing {
         work: impl FnOnce(&mut Changing<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.begin()?;
+        if !self.is_taken_over {
+            positions::take_over(&self.connection, (self.clock)())?;
+        }
         let value = work(&mut Changing { writing: self })?;
         commit::commit(&self.connection).map_err(|error| self.stopped_by(error))?;
+        self.is_taken_over = true;
         self.heads.committed();
         if let Some(wal) = &mut self.wal {
             wal.committed(&self.connection);
@@ -298,7 +310,8 @@ impl Writing {
 
     /// Commits without a change. What comes of it is noted as for any commit.
     fn probe(&mut self) {
-        let _noted = self.change(|changing| changing.sql(|connection| connection.execute_batch(commit::CHANGE_NOTHING)));
+        let _noted =
+            self.change(|changing| changing.sql(|connection| connection.execute_batch(commit::CHANGE_NOTHING)));
     }
 
     /// Takes in what is in the log and was not written here: at the start, and after somebody else's turn.
