@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::cli_support::{PATIENCE, Server};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -19,8 +19,10 @@ fn open_files(server: &Server) -> Vec<u64> {
 
 fn limit_files(server: &Server, limit: u64) {
     let process = Pid::from_raw(server.pid().cast_signed());
-    let before = prlimit(process, Resource::Nofile, Rlimit { current: Some(limit), maximum: Some(65_536) });
-    before.unwrap();
+    // The server has inherited the limit that it cannot exceed.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(maximum.map_or(limit, |maximum| maximum.min(limit)));
+    prlimit(process, Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
 /// Leaves a running server so many descriptors.
