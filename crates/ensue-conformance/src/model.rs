@@ -143,7 +143,8 @@ impl State {
 
     /// Gives an event its place at the end of the log.
     fn log_now(&mut self, pending: Pending, at: Timestamp) -> &Event {
-        let is_predecessor = |event: &&Event| pending.object.is_some() && event.object == pending.object;
+        let is_predecessor =
+            |event: &&Event| pending.object.is_some() && event.object == pending.object && event.to.is_none();
         let prev = self.log.iter().rev().find(is_predecessor).map(|event| event.seq);
         self.last += 1;
         self.recorded_at = at;

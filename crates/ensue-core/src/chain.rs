@@ -1,7 +1,7 @@
 //! Is this log whole?
 //!
-//! The rules of the chain: `seq` has no gaps, `prev` is the last event of the same object before this one, and
-//! `recorded_at` never decreases. [`Audit`] is given the log event by event and collects what breaks a rule.
+//! The rules of the chain: `seq` has no gaps, `prev` is the last event of the same object before this one that is not a
+//! direct message, and `recorded_at` never decreases. [`Audit`] is given the log event by event and collects what breaks a rule.
 
 use crate::event::{Event, Seq};
 use crate::key::ObjectKey;
@@ -105,6 +105,7 @@ impl Audit {
             faults.push(Fault::TimeGoesBack { seq: event.seq, recorded_at: event.recorded_at, before });
         }
         let head = match &event.object {
+            Some(object) if event.to.is_some() => self.heads.get(object).copied(),
             Some(object) => self.heads.insert(object.clone(), event.seq),
             None => None,
         };

@@ -126,7 +126,7 @@ impl NewEvent {
         self.with(IdempotencyKey::of_parts(sender, name), |entry, key| entry.key = Some(key))
     }
 
-    /// Meant for one subscription only.
+    /// Sends it to one subscription only, as a direct message. The subscription must be there.
     pub fn to(self, subscription: Uuid) -> Self {
         self.with(Ok(subscription), |entry, to| entry.to = Some(to))
     }
@@ -171,6 +171,31 @@ impl NewEvent {
         }
         let check = |(index, event): (usize, NewEvent)| event.check().map_err(|invalid| invalid.in_batch(index));
         batch.into_iter().enumerate().map(check).collect()
+    }
+}
+
+impl Entry {
+    /// The subscriptions that direct messages among these entries are sent to.
+    pub fn recipients(entries: &[Entry]) -> Vec<Uuid> {
+        let mut ids: Vec<Uuid> = entries.iter().filter_map(|entry| entry.to).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Refuses a direct message to a subscription that is not there.
+    pub fn check_recipients(entries: &[Entry], is_there: impl Fn(Uuid) -> bool) -> Result<(), Invalid> {
+        for (index, entry) in entries.iter().enumerate() {
+            if let Some(id) = entry.to.filter(|id| !is_there(*id)) {
+                let reason = format!(
+                    "is {id}, and no subscription has this id; use one that subscribing to a group answered and that \
+                     has not expired, or leave it out"
+                );
+                let invalid = Invalid::new("to", reason);
+                return Err(if entries.len() > 1 { invalid.in_batch(index) } else { invalid });
+            }
+        }
+        Ok(())
     }
 }
 

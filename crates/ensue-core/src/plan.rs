@@ -46,7 +46,7 @@ pub struct KeyRecord {
 pub trait Known {
     /// The record of a key whose window has not passed.
     fn key(&mut self, key: &IdempotencyKey) -> Result<Option<KeyRecord>, StoreError>;
-    /// The newest event of an object that is still in the log.
+    /// The newest event of an object that is still in the log and is not a direct message.
     fn head(&mut self, object: &ObjectKey) -> Result<Option<Seq>, StoreError>;
     /// Ten random bytes.
     fn random(&mut self) -> [u8; 10];
@@ -77,7 +77,7 @@ pub enum Placement {
         id: EventId,
         /// Its place.
         seq: Seq,
-        /// The place of the preceding event of the same object.
+        /// The place of the preceding event of the same object, direct messages left out.
         prev: Option<Seq>,
     },
 }
@@ -117,15 +117,19 @@ impl<'k> Numbering<'k> {
         Self { next: tail.seq + 1, heads: HashMap::new(), known }
     }
 
-    fn place(&mut self, object: Option<&ObjectKey>) -> Result<(Seq, Option<Seq>), StoreError> {
+    /// A direct message follows its object's chain and is not part of it: readers that do not get it
+    /// must not be pointed to it.
+    fn place(&mut self, object: Option<&ObjectKey>, is_direct: bool) -> Result<(Seq, Option<Seq>), StoreError> {
         let seq = self.next;
         self.next += 1;
-        let prev = match object {
-            None => None,
-            Some(object) => match self.heads.insert(object.clone(), seq) {
-                Some(head) => Some(head),
-                None => self.known.head(object)?,
-            },
+        let Some(object) = object else { return Ok((seq, None)) };
+        let here = match is_direct {
+            true => self.heads.get(object).copied(),
+            false => self.heads.insert(object.clone(), seq),
+        };
+        let prev = match here {
+            Some(head) => Some(head),
+            None => self.known.head(object)?,
         };
         Ok((seq, prev))
     }
@@ -156,7 +160,7 @@ pub fn append(batch: &[Entry], clock: Timestamp, tail: Tail, known: &mut dyn Kno
         let placement = match entry.not_before {
             Some(not_before) if not_before > recorded_at => Placement::Delayed { id },
             Some(_) | None => {
-                let (seq, prev) = numbering.place(entry.object.as_ref())?;
+                let (seq, prev) = numbering.place(entry.object.as_ref(), entry.to.is_some())?;
                 Placement::Logged { id, seq, prev }
             }
         };
@@ -172,7 +176,7 @@ pub fn append(batch: &[Entry], clock: Timestamp, tail: Tail, known: &mut dyn Kno
 /// in that order, each at a place and after a predecessor.
 pub fn release(due: &[Pending], tail: Tail, known: &mut dyn Known) -> Result<Vec<(Seq, Option<Seq>)>, StoreError> {
     let mut numbering = Numbering::after(tail, known);
-    due.iter().map(|pending| numbering.place(pending.object.as_ref())).collect()
+    due.iter().map(|pending| numbering.place(pending.object.as_ref(), pending.to.is_some())).collect()
 }
 
 /// Two entries of one batch that share a key must be the same event.
@@ -246,6 +250,17 @@ mod tests {
         let places: Vec<_> = answers(&plan).iter().map(|a| (a.seq, a.prev)).collect();
         assert_eq!(places, [(Some(6), Some(3)), (Some(7), None), (Some(8), Some(6)), (Some(9), None)]);
         assert_eq!(plan.tail_after(tail), Tail { seq: 9, recorded_at: at(10) });
+    }
+
+    #[test]
+    fn a_direct_message_is_not_in_the_chain_of_its_object() {
+        let mut known = Memory { heads: [("o".to_string(), 3)].into(), ..Memory::default() };
+        let direct = || NewEvent::new("d").object("o").to(uuid::Uuid::from_u128(1)).check().unwrap();
+        let batch = [direct(), entry("a", Some("o")), direct(), entry("b", Some("o"))];
+        let tail = Tail { seq: 5, recorded_at: at(9) };
+        let plan = append(&batch, at(10), tail, &mut known).unwrap();
+        let prevs: Vec<_> = answers(&plan).iter().map(|answer| answer.prev).collect();
+        assert_eq!(prevs, [Some(3), Some(3), Some(7), Some(7)]);
     }
 
     /// H2: the clock steps back between two publishes.

@@ -15,7 +15,7 @@ use crate::stream::{self, EventStream};
 use crate::subscription::Subscription;
 use crate::tail::Tail;
 use crate::upkeep::Running;
-use crate::wanted::Wanted;
+use crate::wanted::{Direct, Wanted};
 use ensue_core::store::SharedStore;
 use ensue_core::{Appended, NewEvent, Payload, Seq, Store};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,6 +143,7 @@ impl Ensue {
 
     pub(crate) async fn append(&self, entries: Vec<ensue_core::Entry>) -> Result<Vec<Appended>, Error> {
         self.establish_bound().await?;
+        self.check_recipients(&entries).await?;
         let call = self.inner.opened.store.append(entries);
         let answers = self.inner.health.watch(Work::Publish, call).await?;
         self.inner.announce(&answers);
@@ -163,7 +164,11 @@ impl Ensue {
     /// is remembered of who has read what.
     pub async fn stream(&self, subscription: Subscription) -> Result<EventStream, Error> {
         let (wanted, start) = subscription.check()?;
-        Ok(stream::open(self.store().clone(), self.inner.tail.clone(), wanted, start).await?)
+        let address = match wanted.direct {
+            Direct::To(id) => Some(self.address(id).await?),
+            Direct::Exclude | Direct::Include => None,
+        };
+        Ok(stream::open(self.store().clone(), self.inner.tail.clone(), wanted, address, start).await?)
     }
 
     /// Reads a page of the log: at most `limit` events after `after` that are wanted. It looks at a bounded part of the log,

@@ -45,7 +45,10 @@ impl FilteredPrev {
             None if event.prev.is_none() => decided(None),
             None => self.walk_back(object, event.seq, store).await?,
         };
-        self.seen.insert(object.clone(), event.seq);
+        // A direct message is not part of the chain.
+        if event.to.is_none() {
+            self.seen.insert(object.clone(), event.seq);
+        }
         Ok(answer)
     }
 
@@ -55,7 +58,7 @@ impl FilteredPrev {
         let oldest = walked.last().map(|oldest| (oldest.seq, oldest.prev));
         for earlier in walked {
             let earlier = Arc::new(earlier);
-            if self.wanted.includes(&earlier).await? {
+            if earlier.to.is_none() && self.wanted.includes(&earlier).await? {
                 return Ok(decided(Some(earlier.seq)));
             }
             turn.pass_on().await;

@@ -100,6 +100,7 @@ mod attempted;
 mod binding;
 mod bus;
 mod delivery;
+mod direct;
 mod error;
 mod evaluation;
 pub mod explain;
@@ -140,6 +141,7 @@ pub use address::{Address, Place};
 pub use bus::Ensue;
 pub use delivery::{DeliveryReport, HandlerReport, HeldLane, READ_AHEAD, READ_AHEAD_MAX};
 pub use delivery::{Stuck, SyncReport, Waited};
+pub use direct::ChainPage;
 pub use ensue_core::handling::{OnExhausted, Retry, RetryShape, Standing, SyncOutcome, Verdict};
 pub use ensue_core::positions::{Level, Start};
 pub use ensue_core::retention::{Bounds, Retention};
@@ -171,7 +173,7 @@ pub use stream::{Delivered, EventStream, GapReason, Streamed};
 pub use subscription::Subscription;
 pub use unit::{Operation, UnitError, UnitOfWork};
 pub use upkeep::Running;
-pub use wanted::{ConditionError, Wanted, Where};
+pub use wanted::{ConditionError, Direct, Wanted, Where};
 
 #[cfg(feature = "postgres")]
 pub use ensue_stores::postgres::{Drift, PostgresOptions, PostgresStore, ServerSettings, Upgrade};

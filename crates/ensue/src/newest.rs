@@ -4,7 +4,7 @@
 //! come from its chain. As a forward read does, this looks at a bounded part of the log, for a bounded time.
 
 use crate::selection::{ConditionErrors, Sieve, Sifted, TIME_MAX};
-use crate::wanted::Wanted;
+use crate::wanted::{Direct, Wanted};
 use ensue_core::filter::Filter;
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
@@ -41,11 +41,13 @@ pub(crate) async fn read(
     let before = before.map_or(end, |before| before.min(end));
     // The oldest place in range, and the oldest that this page looks at.
     let oldest = bounds.first.max(after.saturating_add(1));
-    let scan_to = match wanted.filter.object {
+    let filter = wanted.store_filter();
+    let scan_to = match filter.object {
         Some(_) => oldest,
         None => oldest.max(before.saturating_sub(SCAN_MAX)),
     };
-    let mut backward = Backward { store, filter: &wanted.filter, scan_to, window: WINDOW_FIRST, began: Instant::now() };
+    let mut backward =
+        Backward { store, filter: &filter, wanted, scan_to, window: WINDOW_FIRST, began: Instant::now() };
     let room = Room::of_a_page();
     let (events, next, condition_errors) = match &wanted.condition {
         None => {
@@ -53,9 +55,9 @@ pub(crate) async fn read(
             while backward.continues_at(kept.next) && kept.take(backward.page(kept.next).await?) == Sifted::More {}
             (kept.events, kept.next, None)
         }
-        Some(condition) => {
+        Some(_) => {
             let page = Page { events: Vec::new(), next: before, first: bounds.first };
-            let mut sieve = Sieve { condition, limit, page, errors: None, room, began: backward.began };
+            let mut sieve = Sieve { wanted, limit, page, errors: None, room, began: backward.began };
             while backward.continues_at(sieve.page.next) {
                 let page = backward.page(sieve.page.next).await?;
                 if sieve.sift(page).await? == Sifted::Enough {
@@ -73,6 +75,7 @@ pub(crate) async fn read(
 struct Backward<'a> {
     store: &'a SharedStore,
     filter: &'a Filter,
+    wanted: &'a Wanted,
     /// The oldest place to look at.
     scan_to: Seq,
     /// Places in the next window.
@@ -91,13 +94,16 @@ impl Backward<'_> {
         let Page { mut events, next, first } = match &self.filter.object {
             Some(object) => {
                 let events = self.store.chain(object, Some(before), WINDOW_MAX as usize).await?;
-                let next = events.last().filter(|oldest| oldest.prev.is_some()).map_or(0, |oldest| oldest.seq);
+                // The first event of the chain may follow direct messages.
+                let is_chain = self.wanted.direct == Direct::Exclude;
+                let more = |oldest: &&Event| oldest.prev.is_some() || !is_chain;
+                let next = events.last().filter(more).map_or(0, |oldest| oldest.seq);
                 Page { events, next: next.max(self.scan_to), first: 0 }
             }
             None => self.window(before).await?,
         };
         let in_range = |seq: Seq| (self.scan_to..before).contains(&seq);
-        events.retain(|event| in_range(event.seq) && self.filter.matches(event));
+        events.retain(|event| in_range(event.seq) && self.wanted.passes(event));
         Ok(Page { events, next, first })
     }
 

@@ -52,16 +52,18 @@ pub(crate) async fn read(
     limit: usize,
     wanted: &Wanted,
 ) -> Result<Selection, StoreError> {
-    let filter = wanted.filter.clone();
-    let Some(condition) = &wanted.condition else {
-        let page = store.read(Read { after, limit, filter }).await?;
-        return Ok(Selection { page, condition_errors: None });
-    };
+    let filter = wanted.store_filter();
+    if wanted.condition.is_none() {
+        let page = store.read(Read { after, limit, filter: filter.clone() }).await?;
+        if page.events.iter().all(|event| wanted.passes(event)) {
+            return Ok(Selection { page, condition_errors: None });
+        }
+    }
     let read = |after: Seq| store.read(Read { after, limit: SIFTED_MAX, filter: filter.clone() });
     let mut raw = read(after).await?;
     let scan_to = after.max(raw.first - 1).saturating_add(SCAN_MAX);
     let page = Page { events: Vec::new(), next: after, first: raw.first };
-    let mut sieve = Sieve { condition, limit, page, errors: None, room: Room::of_a_page(), began: Instant::now() };
+    let mut sieve = Sieve { wanted, limit, page, errors: None, room: Room::of_a_page(), began: Instant::now() };
     loop {
         let raw_next = raw.next;
         if sieve.sift(raw).await? == Sifted::Enough || raw_next >= scan_to {
@@ -85,7 +87,7 @@ pub(crate) enum Sifted {
 
 /// Keeps what is wanted.
 pub(crate) struct Sieve<'a> {
-    pub condition: &'a Where,
+    pub wanted: &'a Wanted,
     pub limit: usize,
     /// What was kept, and up to where was looked.
     pub page: Page,
@@ -97,13 +99,17 @@ pub(crate) struct Sieve<'a> {
 impl Sieve<'_> {
     /// Takes what is wanted of a page of the store.
     pub async fn sift(&mut self, raw: Page) -> Result<Sifted, StoreError> {
-        let condition = self.condition;
-        let (subscription, mut turn) = (condition.subscription(), Turn::begin());
+        let wanted = self.wanted;
+        let (subscription, mut turn) = (wanted.condition.as_ref().map(Where::subscription), Turn::begin());
         for event in raw.events {
             let (seq, bytes, event) = (event.seq, event.bytes(), Arc::new(event));
-            let answer = match condition.evaluate_quick(&event, &subscription) {
-                Some(answer) => answer,
-                None => condition.evaluate_full(EvaluationClass::Request, &event).await?,
+            let answer = match (wanted.condition_for(&event), &subscription) {
+                _ if !wanted.passes(&event) => Ok(false),
+                (Some(condition), Some(subscription)) => match condition.evaluate_quick(&event, subscription) {
+                    Some(answer) => answer,
+                    None => condition.evaluate_full(EvaluationClass::Request, &event).await?,
+                },
+                (Some(_), None) | (None, _) => Ok(true),
             };
             match answer {
                 Ok(true) if !self.room.take(bytes) => return Ok(Sifted::Enough),

@@ -5,6 +5,7 @@
 //! store again. When the tail notices that the log went back, the stream goes back with it.
 
 use crate::Error;
+use crate::direct::Address;
 use crate::evaluation::EvaluationClass;
 use crate::filtered_prev::{FilteredPrev, Prev};
 use crate::pages::Pages;
@@ -139,6 +140,7 @@ struct Reader {
     /// How often the log had gone back when `at` was right.
     setbacks_seen: u64,
     wanted: Wanted,
+    address: Option<Address>,
     prevs: FilteredPrev,
     pages: Pages,
     /// Everything up to here was looked at. Never ahead of the tail.
@@ -163,6 +165,7 @@ pub(crate) async fn open(
     store: SharedStore,
     tail: Arc<Tail>,
     wanted: Wanted,
+    address: Option<Address>,
     start: Start,
 ) -> Result<EventStream, StoreError> {
     let Listening { live, mut setbacks } = tail.listen().await?;
@@ -192,6 +195,7 @@ pub(crate) async fn open(
         setbacks,
         setbacks_seen,
         wanted,
+        address,
         prevs,
         pages: Pages::of_stream(),
         at: begin_after.min(read_to),
@@ -215,6 +219,7 @@ impl Reader {
     async fn next(&mut self) -> Result<Streamed, StoreError> {
         loop {
             self.go_back_with_the_log();
+            self.touch_if_due().await;
             if let Some(told) = self.told.pop_front() {
                 return Ok(told);
             }
@@ -254,6 +259,10 @@ impl Reader {
         };
         let subscription = condition.subscription();
         while let Some(event) = self.read.front() {
+            if self.wanted.condition_for(event).is_none() {
+                self.sifted(Ok(true));
+                continue;
+            }
             match condition.evaluate_quick(event, &subscription) {
                 Some(answer) => self.sifted(answer),
                 None => {
@@ -324,7 +333,7 @@ impl Reader {
             }
             return Ok(());
         }
-        let read = Read { after: self.at, limit: self.pages.limit(), filter: self.wanted.filter.clone() };
+        let read = Read { after: self.at, limit: self.pages.limit(), filter: self.wanted.store_filter() };
         let page = self.store.read(read).await?;
         let passed = self.at.max(self.begin_after);
         if page.first > passed + 1 {
@@ -336,7 +345,8 @@ impl Reader {
         }
         let (events, next) = self.pages.take(page);
         let read_to = self.tail.read_to();
-        let wanted = |event: &Arc<Event>| event.seq <= read_to && event.seq > self.begin_after;
+        let (begin_after, wanted) = (self.begin_after, &self.wanted);
+        let wanted = |event: &Arc<Event>| event.seq <= read_to && event.seq > begin_after && wanted.passes(event);
         self.read.extend(events.into_iter().filter(wanted));
         let next = next.min(read_to);
         if next <= self.at {
@@ -344,6 +354,15 @@ impl Reader {
         }
         self.at = self.at.max(next);
         Ok(())
+    }
+
+    /// Keeps the subscription that the stream is addressed as from expiring.
+    async fn touch_if_due(&mut self) {
+        if let Some(address) = &mut self.address
+            && address.is_due()
+        {
+            address.touch(&self.store).await;
+        }
     }
 
     /// There is less in the log than the tail has seen: it went back, and the tail will say to where.
@@ -362,6 +381,7 @@ impl Reader {
                 self.setbacks.mark_changed();
                 return Ok(());
             }
+            () = Address::due(&self.address) => return Ok(()),
             handed = self.live.recv() => handed,
         };
         match handed {
@@ -370,7 +390,7 @@ impl Reader {
             Ok(chunk) if chunk.next <= self.at => {}
             Ok(chunk) if chunk.after <= self.at => {
                 let from = self.at.max(self.begin_after);
-                let new = chunk.events.iter().filter(|event| event.seq > from && self.wanted.filter.matches(event));
+                let new = chunk.events.iter().filter(|event| event.seq > from && self.wanted.passes(event));
                 self.read.extend(new.cloned());
                 self.at = chunk.next;
             }

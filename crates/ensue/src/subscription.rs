@@ -1,7 +1,8 @@
 //! What does a stream want, and from where?
 
-use crate::wanted::{Wanted, Where};
+use crate::wanted::{Direct, Wanted, Where};
 use ensue_core::{Filter, Invalid, Json, ObjectKey, Seq, Timestamp, Topic};
+use uuid::Uuid;
 
 /// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Subscription {
     /// A topic and everything below it: `order` wants `order.paid`, never `orders`.
     pub fn topic(topic: &str) -> Self {
         let filter = Topic::parse_filter(topic).map(|topic| Filter { topic: Some(topic), object: None });
-        let wanted = filter.map(|filter| Wanted { filter, condition: None });
+        let wanted = filter.map(|filter| Wanted { filter, ..Wanted::default() });
         Self { wanted, start: Start::Now }
     }
 
@@ -49,7 +50,7 @@ impl Subscription {
 
     /// What a checked filter matches.
     pub fn filter(filter: Filter) -> Self {
-        Self::wanted(Wanted { filter, condition: None })
+        Self::wanted(Wanted { filter, ..Wanted::default() })
     }
 
     /// What a checked filter matches and a checked condition holds for.
@@ -75,6 +76,21 @@ impl Subscription {
             }
         };
         Self { wanted: self.wanted.and_then(with_condition), ..self }
+    }
+
+    /// Also direct messages, events that are sent `to` one subscription, whichever it is.
+    pub fn with_direct(self) -> Self {
+        self.direct(Direct::Include)
+    }
+
+    /// Also direct messages to this subscription, which a stream keeps from expiring while it is read: whatever the topic,
+    /// the object and the condition of the stream are.
+    pub fn addressed_as(self, subscription: Uuid) -> Self {
+        self.direct(Direct::To(subscription))
+    }
+
+    fn direct(self, direct: Direct) -> Self {
+        Self { wanted: self.wanted.map(|wanted| Wanted { direct, ..wanted }), ..self }
     }
 
     /// From the event after this place on; 0 is the beginning of the log.

@@ -8,9 +8,22 @@ use ensue_core::positions::subscription::PARAMS_BYTES_MAX;
 use ensue_core::{Event, Filter, Invalid, Json, Seq, StoreError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// How long conditions are evaluated before other tasks get their turn.
 const TURN_MAX: Duration = Duration::from_millis(2);
+
+/// Whether a reader gets direct messages, events that are sent `to` one subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direct {
+    /// None of them.
+    #[default]
+    Exclude,
+    /// All that the filter matches and for which the condition holds.
+    Include,
+    /// Those to this subscription, whatever the filter and the condition are.
+    To(Uuid),
+}
 
 /// What a reader wants: events that the filter matches and for which the condition holds.
 #[derive(Debug, Clone, Default)]
@@ -19,13 +32,38 @@ pub struct Wanted {
     pub filter: Filter,
     /// Looked at in this process, for what the filter lets through; none always holds.
     pub condition: Option<Where>,
+    /// Whether direct messages are among them.
+    pub direct: Direct,
 }
 
 impl Wanted {
+    /// The filter with which the store is read: what it leaves out is not wanted.
+    pub(crate) fn store_filter(&self) -> Filter {
+        match self.direct {
+            Direct::Exclude | Direct::Include => self.filter.clone(),
+            Direct::To(_) => Filter::default(),
+        }
+    }
+
+    /// Is the event wanted, as far as the condition is not asked?
+    pub(crate) fn passes(&self, event: &Event) -> bool {
+        match (event.to, self.direct) {
+            (None, _) | (Some(_), Direct::Include) => self.filter.matches(event),
+            (Some(_), Direct::Exclude) => false,
+            (Some(to), Direct::To(id)) => to == id,
+        }
+    }
+
+    /// The condition to ask for an event.
+    pub(crate) fn condition_for(&self, event: &Event) -> Option<&Where> {
+        let is_addressed = event.to.is_some() && matches!(self.direct, Direct::To(_));
+        self.condition.as_ref().filter(|_| !is_addressed)
+    }
+
     /// Is it wanted? An event on which the condition fails is not.
     pub(crate) async fn includes(&self, event: &Arc<Event>) -> Result<bool, StoreError> {
-        match &self.condition {
-            _ if !self.filter.matches(event) => Ok(false),
+        match self.condition_for(event) {
+            _ if !self.passes(event) => Ok(false),
             None => Ok(true),
             Some(condition) => Ok(condition.holds(EvaluationClass::Stream, event).await?.unwrap_or(false)),
         }

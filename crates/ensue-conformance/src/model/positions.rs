@@ -270,6 +270,13 @@ impl Positions for Model {
         Ok(live.into_iter().filter(|one| after.is_none_or(|after| one.id > after)).take(limit).collect())
     }
 
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        let (state, now) = (self.state()?, self.positions_now());
+        let known = &state.known;
+        let all = known.subscriptions.iter().map(|(one, _)| one);
+        Ok(all.filter(|one| ids.contains(&one.id) && !known.has_expired(one, now)).cloned().collect())
+    }
+
     async fn subscription_changes(
         &self,
         group: &GroupName,

@@ -50,6 +50,32 @@ pub async fn a_chain_comes_newest_first_and_goes_on_before_a_place(factory: &dyn
     assert_eq!(Some(newest[0].clone()), subject.store.event(29).await.expect("read"));
 }
 
+/// H4: a direct message follows the chain of its object, in one batch and across batches, also as a delayed one and after a
+/// restart; what comes after it points past it.
+pub async fn no_prev_points_to_a_direct_message(factory: &dyn Factory) {
+    let mut subject = Subject::new(factory).await;
+    let direct = || NewEvent::new("d").object("o").to(Uuid::from_u128(1));
+    let open = || NewEvent::new("t").object("o");
+    let prevs = async |subject: &Subject, batch| {
+        let appended = subject.append(batch).await;
+        appended.iter().map(|one| one.prev).collect::<Vec<Option<Seq>>>()
+    };
+    assert_eq!(prevs(&subject, vec![direct(), open(), direct(), open()]).await, [None, None, Some(2), Some(2)]);
+    assert_eq!(prevs(&subject, vec![direct()]).await, [Some(4)]);
+    subject.reopen().await;
+    assert_eq!(prevs(&subject, vec![open()]).await, [Some(4)], "it was not remembered");
+    let keyed = vec![direct().key("a"), open().key("b"), direct(), open()];
+    assert_eq!(prevs(&subject, keyed).await, [Some(6), Some(6), Some(8), Some(8)]);
+    assert_eq!(prevs(&subject, vec![direct(), open()]).await, [Some(10), Some(10)]);
+    let due = subject.clock.now() + SignedDuration::from_secs(1);
+    subject.append(vec![direct().not_before(due), open().not_before(due), open().not_before(due)]).await;
+    subject.clock.advance_millis(1_000);
+    subject.store.release_due(10).await.expect("released");
+    let released: Vec<Option<Seq>> = subject.log().await.iter().skip(12).map(|event| event.prev).collect();
+    assert_eq!(released, [Some(12), Some(12), Some(14)]);
+    assert_eq!(subject.chain("o", None, 3).await, [15, 14, 13], "it is read with its object");
+}
+
 /// By its number; not 0, not the next one, not one beyond all bounds.
 pub async fn an_event_is_found_at_its_place_and_nowhere_else(factory: &dyn Factory) {
     let subject = Subject::new(factory).await;

@@ -117,6 +117,7 @@ macro_rules! each_behaviour {
             }
             chain_and_find {
                 a_chain_comes_newest_first_and_goes_on_before_a_place
+                no_prev_points_to_a_direct_message
                 an_event_is_found_at_its_place_and_nowhere_else
                 every_id_is_found_among_many_of_one_millisecond
                 ids_that_nobody_was_given_are_not_found
@@ -172,6 +173,7 @@ macro_rules! each_behaviour {
             positions_subscriptions {
                 a_subscription_comes_back_as_it_was_made
                 asking_for_the_same_again_shares_one
+                subscriptions_are_found_by_their_ids_until_they_expire
                 params_are_the_same_by_their_meaning
                 subscriptions_that_differ_in_a_late_byte_are_two
                 the_longer_expiry_wins

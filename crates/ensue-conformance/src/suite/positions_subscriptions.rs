@@ -53,6 +53,23 @@ pub async fn a_subscription_comes_back_as_it_was_made(factory: &dyn Factory) {
     assert_eq!(subject.subscriptions("g").await, [made]);
 }
 
+/// Whatever groups they are in; unknown ones and expired ones are left out.
+pub async fn subscriptions_are_found_by_their_ids_until_they_expire(factory: &dyn Factory) {
+    let subject = Subject::new(factory).await;
+    let one = subject.subscribe_new(wants("g")).await;
+    let other = subject.subscribe_new(expiring("h")).await;
+    let find = async |ids: &[Uuid]| {
+        let mut found = subject.store.find_subscriptions(ids).await.expect("an answer");
+        found.sort_by_key(|one| one.group.to_string());
+        found
+    };
+    assert_eq!(find(&[other.id, Uuid::from_u128(7), one.id]).await, [one.clone(), other.clone()]);
+    assert_eq!(find(&[other.id]).await, std::slice::from_ref(&other));
+    assert_eq!(find(&[]).await, []);
+    subject.clock.advance_millis(HOUR_MILLIS + 1);
+    assert_eq!(find(&[one.id, other.id]).await, [one]);
+}
+
 /// Whoever starts again subscribes again: it is the same subscription, touched.
 pub async fn asking_for_the_same_again_shares_one(factory: &dyn Factory) {
     let subject = Subject::new(factory).await;

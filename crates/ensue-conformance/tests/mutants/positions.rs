@@ -126,6 +126,10 @@ impl Positions for Mutant {
         self.inner.subscriptions(group, after, limit).await
     }
 
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        self.inner.find_subscriptions(ids).await
+    }
+
     async fn subscription_changes(
         &self,
         group: &GroupName,

@@ -262,6 +262,9 @@ pub trait Positions: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<SubscriptionState>, StoreError>;
 
+    /// Those of these subscriptions that are there and have not expired, whatever their groups are.
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError>;
+
     /// What has changed of a group's subscriptions after this version of it, in one look. None if there is no such group, if that
     /// is more than `limit` changes, or if it is not known any more: then they are to be read all. The changes of the last
     /// [`CHANGES_KEPT`](subscription::CHANGES_KEPT) versions are known; a touch is none, and what has expired counts as gone.

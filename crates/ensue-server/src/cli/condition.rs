@@ -2,7 +2,7 @@
 
 use super::args::json_text;
 use clap::Args;
-use ensue::{Filter, Json, ObjectKey, Topic, Wanted, Where};
+use ensue::{Direct, Filter, Json, ObjectKey, Topic, Wanted, Where};
 
 /// Which events a command is about.
 #[derive(Debug, Args)]
@@ -19,6 +19,9 @@ pub struct WantedArgs {
     /// JSON that the condition reads as s.params; also @FILE, or - for stdin
     #[arg(long, value_name = "JSON", requires = "condition")]
     params: Option<String>,
+    /// Also direct messages, events that are sent to one subscription
+    #[arg(long)]
+    include_direct: bool,
 }
 
 impl WantedArgs {
@@ -28,11 +31,12 @@ impl WantedArgs {
             topic: self.topic.as_deref().map(Topic::parse_filter).transpose()?,
             object: self.object.as_deref().map(ObjectKey::parse_filter).transpose()?,
         };
-        let Some(condition) = &self.condition else { return Ok(Wanted { filter, condition: None }) };
+        let direct = if self.include_direct { Direct::Include } else { Direct::Exclude };
+        let Some(condition) = &self.condition else { return Ok(Wanted { filter, condition: None, direct }) };
         let params = match &self.params {
             Some(argument) => Json::parse("params", json_text("params", argument)?)?,
             None => Json::empty_object(),
         };
-        Ok(Wanted { filter, condition: Some(Where::parse(condition, params)?) })
+        Ok(Wanted { filter, condition: Some(Where::parse(condition, params)?), direct })
     }
 }

@@ -42,6 +42,9 @@ pub struct ShowArgs {
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
+    /// Also direct messages, events that are sent to one subscription
+    #[arg(long)]
+    include_direct: bool,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -61,14 +64,14 @@ pub async fn run(command: ObjectCommand) -> anyhow::Result<Outcome> {
 async fn show(args: ShowArgs) -> anyhow::Result<Outcome> {
     let object = ObjectKey::parse_filter(&args.object)?;
     let target = args.target.open(Access::Read).await?;
-    let events = target.chain(&object, args.before, usize::from(args.limit)).await?;
+    let page = target.chain(&object, args.before, usize::from(args.limit), args.include_direct).await?;
     target.close().await;
     if args.output.json {
-        output::json(&PageShape::of_chain(&events))?;
-    } else if events.is_empty() {
+        output::json(&PageShape::of_chain(&page))?;
+    } else if page.events.is_empty() && page.next.is_none() {
         output::line(format_args!("no event of {object} is in the log"))?;
     } else {
-        let rows = events.iter().map(|event| {
+        let rows = page.events.iter().map(|event| {
             let payload = event.payload.as_str().to_string();
             [
                 event.seq.to_string(),

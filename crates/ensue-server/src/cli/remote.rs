@@ -8,7 +8,7 @@ use crate::config::redact::{redact, shown};
 use crate::config::tokens::NamedToken;
 use anyhow::{Context, anyhow, bail};
 use ensue::event::Entry;
-use ensue::{Appended, Event, EventId, Found, NewestPage, ObjectKey, Pending, Selection, Seq, Wanted};
+use ensue::{Appended, ChainPage, Direct, EventId, Found, NewestPage, ObjectKey, Pending, Selection, Seq, Wanted};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
@@ -49,10 +49,15 @@ struct Body<'a> {
 }
 
 /// What is wanted as the parameters of a query.
-fn wanted_query(Wanted { filter, condition }: &Wanted) -> Vec<(&'static str, String)> {
+fn wanted_query(Wanted { filter, condition, direct }: &Wanted) -> Vec<(&'static str, String)> {
     let topic = filter.topic.as_ref().map(|topic| ("topic", topic.to_string()));
     let object = filter.object.as_ref().map(|object| ("object", object.to_string()));
     let mut query: Vec<_> = topic.into_iter().chain(object).collect();
+    match direct {
+        Direct::Exclude => {}
+        Direct::Include => query.push(("include", "direct".into())),
+        Direct::To(id) => query.push(("subscription", id.to_string())),
+    }
     if let Some(condition) = condition {
         query.push(("where", condition.source().to_string()));
         query.push(("params", condition.params().as_str().to_string()));
@@ -263,7 +268,7 @@ impl Remote {
 
     /// Delayed events in the order in which they will enter the log.
     pub async fn pending(&self, limit: usize) -> anyhow::Result<Vec<Pending>> {
-        let query = [("state", "pending".to_string()), ("limit", limit.to_string())];
+        let query = [("state", "pending".to_string()), ("limit", limit.to_string()), ("include", "direct".to_string())];
         let response = self.send(self.request(Method::GET, &["v1", "events"], &query)).await?;
         wire::pending(&self.good(response).await?)
     }
@@ -334,12 +339,19 @@ impl Remote {
     }
 
     /// The events of one object, newest first.
-    pub async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> anyhow::Result<Vec<Event>> {
+    pub async fn chain(
+        &self,
+        object: &ObjectKey,
+        before: Option<Seq>,
+        limit: usize,
+        with_direct: bool,
+    ) -> anyhow::Result<ChainPage> {
         let mut query = vec![("limit", limit.to_string())];
+        query.extend(with_direct.then(|| ("include", "direct".to_owned())));
         query.extend(before.map(|before| ("before", before.to_string())));
         let path = ["v1", "objects", object.as_str(), "events"];
         let response = self.send(self.request(Method::GET, &path, &query)).await?;
-        wire::events(&self.good(response).await?)
+        wire::chain(&self.good(response).await?)
     }
 
     /// Opens the stream of events. `after` none: what comes from now on.

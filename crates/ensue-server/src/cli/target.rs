@@ -8,7 +8,7 @@ use crate::http::beyond_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ensue::{
-    Address, Appended, Cancelled, Ensue, Error, Event, EventId, Found, Invalid, NewEvent, NewestPage, ObjectKey,
+    Address, Appended, Cancelled, ChainPage, Ensue, Error, EventId, Found, Invalid, NewEvent, NewestPage, ObjectKey,
     Options, Pending, Place, Selection, Seq, StoreError, Wanted,
 };
 use std::path::{Path, PathBuf};
@@ -249,10 +249,16 @@ impl Target {
     }
 
     /// The events of one object, newest first.
-    pub async fn chain(&self, object: &ObjectKey, before: Option<Seq>, limit: usize) -> anyhow::Result<Vec<Event>> {
+    pub async fn chain(
+        &self,
+        object: &ObjectKey,
+        before: Option<Seq>,
+        limit: usize,
+        with_direct: bool,
+    ) -> anyhow::Result<ChainPage> {
         match self {
-            Target::Server(remote) => remote.chain(object, before, limit).await,
-            Target::Store(bus) => Ok(bus.store().chain(object, before, limit).await?),
+            Target::Server(remote) => remote.chain(object, before, limit, with_direct).await,
+            Target::Store(bus) => Ok(bus.chain(object, before, limit, with_direct).await?),
         }
     }
 

@@ -8,7 +8,7 @@ use super::output::{self, OutputArgs};
 use super::target::{Access, Target, TargetArgs};
 use clap::Args;
 use ensue::chain::{Audit, Fault};
-use ensue::{Bounds, Seq, Wanted};
+use ensue::{Bounds, Direct, Seq, Wanted};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::time::Duration;
@@ -120,8 +120,9 @@ async fn audit(target: &Target) -> anyhow::Result<Report> {
     let mut audit: Option<Audit> = bounds_at_start.map(|bounds| Audit::from(bounds.first));
     let mut after = bounds_at_start.map_or(0, |bounds| bounds.first - 1);
     let until = bounds_at_start.map_or(Seq::MAX, |bounds| bounds.last);
+    let wanted = Wanted { direct: Direct::Include, ..Wanted::default() };
     while after < until {
-        let page = target.read(after, PAGE_EVENTS, &Wanted::default()).await?.page;
+        let page = target.read(after, PAGE_EVENTS, &wanted).await?.page;
         if page.next == after {
             break;
         }

@@ -3,8 +3,8 @@
 use super::publish::SyncAnswer;
 use anyhow::{Context, bail};
 use ensue::{
-    ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, NewestPage, ObjectKey, Page,
-    Pending, Selection, Seq, Streamed, Timestamp, Topic,
+    ChainPage, ConditionError, ConditionErrors, Delivered, Event, EventId, Found, GapReason, Json, NewestPage,
+    ObjectKey, Page, Pending, Selection, Seq, Streamed, Timestamp, Topic,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -109,6 +109,7 @@ struct WireError {
 #[derive(Deserialize)]
 struct WireEvents {
     events: Vec<WireEvent>,
+    next: Option<Seq>,
 }
 
 /// The answer to a publish.
@@ -164,9 +165,10 @@ pub fn newest(text: &str) -> anyhow::Result<NewestPage> {
     Ok(NewestPage { events, next, first, condition_errors })
 }
 
-/// A list of events.
-pub fn events(text: &str) -> anyhow::Result<Vec<Event>> {
-    parse::<WireEvents>(text)?.events.into_iter().map(WireEvent::logged).collect()
+/// A page of an object's chain.
+pub fn chain(text: &str) -> anyhow::Result<ChainPage> {
+    let WireEvents { events, next } = parse(text)?;
+    Ok(ChainPage { events: events.into_iter().map(WireEvent::logged).collect::<anyhow::Result<_>>()?, next })
 }
 
 /// A list of delayed events.

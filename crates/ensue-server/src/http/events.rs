@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use ensue::{Bounds, Cancelled, Ensue, EventId, Found, Seq};
+use ensue::{Bounds, Cancelled, Direct, Ensue, EventId, Found, Seq};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -41,6 +41,8 @@ use uuid::Uuid;
         ("where" = Option<String>, Query, max_length = 16384, description = "Only events for which this condition holds: an SQL expression over `e`, the event (`topic, object, payload, metadata, seq, id, occurred_at, recorded_at`), and `s.params`, such as `(e.payload->>'total')::numeric > 100`. `s.id` is the nil UUID and `s.group_id` is empty here"),
         ("params" = Option<String>, Query, description = "JSON that the condition reads as `s.params`; `{}` unless told. Only with `where`"),
         ("from_time" = Option<String>, Query, format = DateTime, description = "Events recorded at or after this time"),
+        ("include" = Option<String>, Query, description = "`direct`: also direct messages, events that are sent `to` one \
+            subscription. Default: without them"),
         ("state" = Option<String>, Query, description = "`logged` (the default), or `pending` for the delayed events in the order in which they will enter the log"),
     ),
     responses(
@@ -60,7 +62,8 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let form = Form::accepted(&headers);
-    let known = ["after", "before", "order", "limit", "topic", "object", "where", "params", "from_time", "state"];
+    let known =
+        ["after", "before", "order", "limit", "topic", "object", "where", "params", "from_time", "state", "include"];
     let query = Query::parse(raw.as_deref(), &known)?;
     let limit = query.page_limit()?;
     match query.text("state") {
@@ -116,7 +119,9 @@ async fn list_pending(bus: &Ensue, query: &Query, limit: usize, form: Form) -> R
             return Err(Problem::bad_request(name, "does not go with `state=pending`; leave it out"));
         }
     }
-    let pending = bus.store().pending(limit).await?;
+    let mut pending = bus.store().pending(limit).await?;
+    let direct = query.direct()?;
+    pending.retain(|pending| pending.to.is_none() || direct == Direct::Include);
     Ok(match form {
         Form::Json => shapes::json(StatusCode::OK, &PageShape::of_pending(&pending)),
         Form::One | Form::Batch => cloudevents_out::pending(&pending),

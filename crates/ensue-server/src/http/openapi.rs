@@ -81,6 +81,9 @@ const ENUMERATIONS: &[Enumeration] = &[
 /// Parameters that take one of a few values: path, method, parameter, values.
 const PARAMETERS: &[(&str, &str, &str, &[&str])] = &[
     ("/v1/events", "get", "state", &["logged", "pending"]),
+    ("/v1/events", "get", "include", &["direct"]),
+    ("/v1/events/stream", "get", "include", &["direct"]),
+    ("/v1/objects/{object}/events", "get", "include", &["direct"]),
     ("/v1/events", "post", "wait", &["sync"]),
     ("/v1/events/stream", "get", "event", &["message"]),
     ("/v1/rules/{kind}/{scope}", "put", "kind", &["pause", "block"]),

@@ -7,7 +7,8 @@ use super::problem::{Kind, Problem};
 use super::text;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use ensue::{Filter, GroupName, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
+use ensue::{Direct, Filter, GroupName, Json, ObjectKey, Seq, Timestamp, Topic, Wanted, Where};
+use uuid::Uuid;
 
 /// The largest place a store can hold: it keeps signed 64-bit numbers.
 pub(super) const SEQ_MAX: Seq = i64::MAX as Seq;
@@ -94,7 +95,26 @@ impl Query {
 
     /// Which events are wanted.
     pub async fn wanted(&self) -> Result<Wanted, Problem> {
-        Ok(Wanted { filter: self.filter()?, condition: self.condition().await? })
+        Ok(Wanted { filter: self.filter()?, condition: self.condition().await?, direct: self.direct()? })
+    }
+
+    /// Whether direct messages are wanted.
+    pub fn direct(&self) -> Result<Direct, Problem> {
+        let id = self.text("subscription").map(|id| {
+            let reason = "is not the id of a subscription, a UUID; use one that subscribing to a group answered";
+            Uuid::parse_str(id).map_err(|_| Problem::bad_request("subscription", reason))
+        });
+        match (self.text("include"), id.transpose()?) {
+            (None, None) => Ok(Direct::Exclude),
+            (None, Some(id)) => Ok(Direct::To(id)),
+            (Some("direct"), None) => Ok(Direct::Include),
+            (Some("direct"), Some(_)) => {
+                let reason = "cannot be combined with `include=direct`, which has the messages to all subscriptions; \
+                              omit one of them";
+                Err(Problem::bad_request("subscription", reason))
+            }
+            (Some(_), _) => Err(Problem::bad_request("include", "must be `direct`, or be omitted")),
+        }
     }
 
     /// The condition in `where`, with its `params`. What it says cannot be carried out, however well it can be read: 422.

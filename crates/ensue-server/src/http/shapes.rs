@@ -3,8 +3,8 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ensue::{
-    Appended, ConditionErrors, Delivered, Event, EventId, Json, NewestPage, ObjectKey, Pending, Selection, Seq,
-    SyncReport, Timestamp, Topic,
+    Appended, ChainPage, ConditionErrors, Delivered, Event, EventId, Json, NewestPage, ObjectKey, Pending, Selection,
+    Seq, SyncReport, Timestamp, Topic,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,7 +62,7 @@ pub(crate) struct EventShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, nullable = false)]
     not_before: Option<Timestamp>,
-    /// The one subscription it is meant for, if it is.
+    /// The one subscription it is sent to, if it is a direct message.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
     to: Option<Uuid>,
@@ -194,10 +194,9 @@ impl<'a> From<&'a NewestPage> for PageShape<'a> {
 
 impl<'a> PageShape<'a> {
     /// A page of an object's chain, newest first.
-    pub fn of_chain(events: &'a [Event]) -> Self {
-        let next = events.last().filter(|oldest| oldest.prev.is_some()).map(|oldest| oldest.seq);
-        let events = events.iter().map(EventShape::from).collect();
-        Self { events, next, first: None, condition_errors: None }
+    pub fn of_chain(page: &'a ChainPage) -> Self {
+        let events = page.events.iter().map(EventShape::from).collect();
+        Self { events, next: page.next, first: None, condition_errors: None }
     }
 
     /// Delayed events, which no page follows.
@@ -257,7 +256,7 @@ pub(super) struct AppendedShape {
     /// Its place in the log; null while it is delayed.
     #[schema(value_type = Option<u64>, required = true)]
     seq: Option<Seq>,
-    /// The place of the preceding event of the same object.
+    /// The place of the preceding event of the same object that is not a direct message.
     #[schema(value_type = Option<u64>, required = true)]
     prev: Option<Seq>,
 }
@@ -301,8 +300,9 @@ pub(super) struct NewEventShape {
     /// Your own name for this publish: sent again within 24 hours it is stored once, and answered as the first time.
     #[schema(max_length = 512)]
     key: Option<String>,
-    /// The one subscription it is meant for: of all groups, only that one gets it, whatever its condition. Everybody who
-    /// reads the log by itself sees the event.
+    /// The one subscription it is sent to: a direct message. Of all groups, handlers and streams only that one gets it,
+    /// whatever its condition; reads of the log leave it out unless `include=direct` asks for it. 422 if no subscription
+    /// has this id.
     #[schema(format = "uuid")]
     to: Option<String>,
 }

@@ -10,7 +10,7 @@ use super::events::start;
 use super::measure::Counted;
 use super::problem::Problem;
 use super::query::{self, Query};
-use super::responses::{BadRequest, Invalid, StoreProblems};
+use super::responses::{BadRequest, Invalid, NotFound, StoreProblems};
 use super::shapes::EventShape;
 use super::stop::stopped;
 use axum::body::{Body, Bytes};
@@ -65,6 +65,11 @@ pub(crate) const CONDITION_FAILED: &str = "the condition failed on event ";
         ("object" = Option<String>, Query, description = "Events of this object alone"),
         ("where" = Option<String>, Query, max_length = 16384, description = "Only events for which this condition holds: an SQL expression over `e`, the event (`topic, object, payload, metadata, seq, id, occurred_at, recorded_at`), and `s.params`, such as `(e.payload->>'total')::numeric > 100`. `s.id` is the nil UUID and `s.group_id` is empty here"),
         ("params" = Option<String>, Query, description = "JSON that the condition reads as `s.params`; `{}` unless told. Only with `where`"),
+        ("include" = Option<String>, Query, description = "`direct`: also direct messages, events that are sent `to` one \
+            subscription. Default: without them"),
+        ("subscription" = Option<String>, Query, format = "uuid", description = "The id of a subscription as which the \
+            stream is addressed: it also gets the events that are sent `to` it, whatever `topic`, `object` and `where` \
+            are, and keeps the subscription from expiring"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "End after this many events"),
         ("event" = Option<String>, Query, description = "`message` omits the `event` field, so that `EventSource.onmessage` receives every event. Default: each event is named after its topic"),
         ("Last-Event-ID" = Option<u64>, Header, description = "The last `id` that was received"),
@@ -72,6 +77,7 @@ pub(crate) const CONDITION_FAILED: &str = "the condition failed on event ";
     responses(
         (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
         BadRequest,
+        NotFound,
         Invalid,
         StoreProblems,
     )
@@ -81,7 +87,8 @@ pub(super) async fn stream(
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let known = ["after", "limit", "topic", "object", "where", "params", "from_time", "event"];
+    let known =
+        ["after", "limit", "topic", "object", "where", "params", "from_time", "event", "include", "subscription"];
     let query = Query::parse(raw.as_deref(), &known)?;
     let named = event_names(&query)?;
     let limit = query.stream_limit()?;

@@ -13,9 +13,12 @@ async fn one_event_is_answered_with_its_place_and_shown_as_it_was_sent() {
     let server = Server::start().await;
     let first = server.post(r#"{"topic":"order.placed","object":"order:1"}"#).await;
     assert_eq!((first.status, first.headers["content-type"].as_str()), (201, "application/json"));
-    let body = r#"{"topic":"order.paid","object":"order:1","payload":{"total": 120.50},"metadata":{"by":"me"},
-        "occurred_at":"2026-11-15T13:00:00+01:00","to":"0190a5a0-0000-7000-8000-000000000001"}"#;
-    let second = server.post(body).await.json();
+    let to = server.group_ok("POST", "g/subscriptions", json!({"topic": "x"}), 201).await["id"].clone();
+    let body = format!(
+        r#"{{"topic":"order.paid","object":"order:1","payload":{{"total": 120.50}},"metadata":{{"by":"me"}},
+        "occurred_at":"2026-11-15T13:00:00+01:00","to":{to}}}"#
+    );
+    let second = server.post(&body).await.json();
     let answer = &second["events"][0];
     assert_eq!((&answer["seq"], &answer["prev"]), (&json!(2), &json!(1)));
     assert_eq!(answer.as_object().unwrap().len(), 3, "id, seq and prev");
@@ -30,7 +33,7 @@ async fn one_event_is_answered_with_its_place_and_shown_as_it_was_sent() {
         event,
         json!({"seq": 2, "prev": 1, "id": id, "topic": "order.paid", "object": "order:1", "payload": {"total": 120.5},
             "metadata": {"by": "me"}, "occurred_at": "2026-11-15T12:00:00Z", "recorded_at": recorded_at,
-            "to": "0190a5a0-0000-7000-8000-000000000001", "state": "logged"})
+            "to": to, "state": "logged"})
     );
 }
 

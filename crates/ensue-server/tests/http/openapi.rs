@@ -10,7 +10,7 @@ use ensue::tasks::{CollectionHandler, CollectionOptions};
 use ensue::{Ensue, GroupName, ObjectKey, StoreError};
 use ensue_server::{HttpOptions, Tokens};
 use jiff::SignedDuration;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -186,6 +186,9 @@ async fn handlers_answer(server: &Server, seen: &mut BTreeSet<(String, String, u
     }
 }
 
+/// A stream that cannot be addressed.
+const UNKNOWN_SUBSCRIPTION: &str = "/v1/events/stream?subscription=01900000-0000-7000-8000-000000000007";
+
 /// What each operation on groups answers by itself.
 async fn groups_answer(server: &Server, seen: &mut BTreeSet<(String, String, u16)>) {
     let new = |name: &str| NewGroup {
@@ -272,6 +275,7 @@ async fn every_described_status_happens_and_no_other() {
         (("GET", "/v1/events"), "/v1/events?where=x", &kind, b""),
         (("GET", "/v1/events/stream"), "/v1/events/stream?after=x", &kind, b""),
         (("GET", "/v1/events/stream"), "/v1/events/stream?where=x", &kind, b""),
+        (("GET", "/v1/events/stream"), UNKNOWN_SUBSCRIPTION, &kind, b""),
         (show, "/v1/events/1", &kind, b""),
         (show, "/v1/events/x", &kind, b""),
         (show, "/v1/events/99", &kind, b""),
@@ -477,10 +481,10 @@ async fn an_events_fields_are_those_described() {
     let described: BTreeSet<&String> = schema["properties"].as_object().unwrap().keys().collect();
     let required: BTreeSet<&str> = schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let mut sent = BTreeSet::new();
-    for body in [
-        r#"{"topic":"a","to":"0190a5a0-0000-7000-8000-000000000001"}"#,
-        r#"{"topic":"a","not_before":"2999-01-01T00:00:00Z"}"#,
-    ] {
+    let subscriptions = "/v1/groups/g/subscriptions";
+    let made = server.request("POST", subscriptions, &[TOKEN, JSON], br#"{"topic":"a"}"#).await.json();
+    let direct = json!({"topic": "a", "to": made["id"]}).to_string();
+    for body in [&*direct, r#"{"topic":"a","not_before":"2999-01-01T00:00:00Z"}"#] {
         let answer = server.request("POST", "/v1/events", &[TOKEN, JSON], body.as_bytes()).await.json();
         let target = format!("/v1/events/{}", answer["events"][0]["id"].as_str().unwrap());
         let event = server.request("GET", &target, &[TOKEN], b"").await.json();

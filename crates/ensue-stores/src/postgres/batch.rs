@@ -150,7 +150,11 @@ impl<'a> Columns<'a> {
         if let Some(objects) = &objects {
             let mut last_here: HashMap<&str, usize> = HashMap::with_capacity(objects.len());
             for (index, entry) in entries().enumerate() {
-                let earlier = entry.object.as_ref().and_then(|object| last_here.insert(object.as_str(), index));
+                // A direct message follows the chain of its object and is not part of it.
+                let earlier = entry.object.as_ref().and_then(|object| match entry.to {
+                    None => last_here.insert(object.as_str(), index),
+                    Some(_) => last_here.get(object.as_str()).copied(),
+                });
                 let head = match earlier {
                     // With keys and delays, only the function knows whether the earlier one takes a place.
                     Some(_) if !needs_callers => None,

@@ -1,4 +1,4 @@
-//! Which event of this object came last, as far as we have seen?
+//! Which event of this object came last, as far as we have seen? Direct messages are left out.
 //!
 //! A cache that saves the append function its lookups. It may be behind, because other nodes append too, and it says
 //! how far it has seen: the function looks up only what came after that. So it is never trusted further than it is true,

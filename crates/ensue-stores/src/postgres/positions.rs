@@ -81,6 +81,10 @@ impl Positions for PostgresStore {
         self.read_subscriptions(group, after, limit).await
     }
 
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        self.read_subscriptions_by_id(ids).await
+    }
+
     async fn subscription_changes(
         &self,
         group: &GroupName,

@@ -75,6 +75,12 @@ impl PostgresStore {
         Ok(rows.iter().map(|row| subscription(row, group)).collect())
     }
 
+    pub(super) async fn read_subscriptions_by_id(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        let now = self.clock_time();
+        let rows = self.server.query(&self.sql.positions.subscriptions_by_id, &[&now, &ids]).await?;
+        Ok(rows.iter().map(|row| subscription(row, &GroupName::stored(row.get(8)))).collect())
+    }
+
     pub(super) async fn read_subscription_changes(
         &self,
         group: &GroupName,

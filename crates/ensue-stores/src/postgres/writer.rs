@@ -267,7 +267,7 @@ impl Writer {
         let mut heads = std::mem::take(&mut self.heads);
         let remember = move || {
             for event in events {
-                if let Some(object) = &event.object {
+                if let Some(object) = event.object.as_ref().filter(|_| event.to.is_none()) {
                     heads.set(object, event.seq);
                 }
             }

@@ -196,7 +196,7 @@ impl<'c> LogWriter<'c> {
             row.recorded_at.as_microsecond(),
             row.to.map(Uuid::as_bytes),
         ])?;
-        self.heads.placed(row.object, row.seq);
+        self.heads.placed(row.object, row.seq, row.to.is_some());
         Ok(())
     }
 }

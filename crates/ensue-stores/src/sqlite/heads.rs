@@ -1,4 +1,4 @@
-//! Which event of an object is the newest?
+//! Newest event of an object, direct messages left out.
 //!
 //! Asked for every event that has an object, so the answer is remembered, and trusted only while the log still ends
 //! where it did when it was noted: somebody else may have had a turn at the file, or a transaction may be undone.
@@ -42,9 +42,11 @@ impl Heads {
     }
 
     /// An event was written at the end of the log.
-    pub fn placed(&mut self, object: Option<&ObjectKey>, seq: Seq) {
+    pub fn placed(&mut self, object: Option<&ObjectKey>, seq: Seq, is_direct: bool) {
         if let Some(object) = object {
-            self.known.insert(object.clone(), seq);
+            if !is_direct {
+                self.known.insert(object.clone(), seq);
+            }
             self.placed.entry(object.clone()).or_default().push(seq);
         }
         self.at = seq;
@@ -72,10 +74,18 @@ impl Heads {
         if let Some(seq) = self.known.get(object) {
             return Ok(Some(seq));
         }
-        let placed = self.placed.get(object).and_then(|seqs| seqs.last().copied());
-        match placed.or_else(|| self.unindexed.newest(object)) {
-            Some(seq) => Ok(Some(seq)),
-            None => objects::newest_indexed(connection, object),
+        for seq in self.placed.get(object).into_iter().flatten().rev() {
+            if !objects::is_direct(connection, *seq)? {
+                return Ok(Some(*seq));
+            }
         }
+        let mut before = Seq::MAX;
+        while let Some(seq) = self.unindexed.newest(object, before) {
+            if !objects::is_direct(connection, seq)? {
+                return Ok(Some(seq));
+            }
+            before = seq;
+        }
+        objects::newest_indexed(connection, object)
     }
 }

@@ -10,7 +10,7 @@
 //! meanwhile is in both, which does no harm, and nothing is in neither.
 
 use ensue_core::{ObjectKey, Seq};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
@@ -89,10 +89,11 @@ impl Unindexed {
         Recent { seqs, known_to: state.known_to }
     }
 
-    /// The newest event of an object among those that are not indexed.
-    pub fn newest(&self, object: &ObjectKey) -> Option<Seq> {
+    /// The newest event of an object before a place among those that are not indexed.
+    pub fn newest(&self, object: &ObjectKey, before: Seq) -> Option<Seq> {
         let state = self.state();
-        state.young.get(object).or_else(|| state.old.get(object)).and_then(|seqs| seqs.last().copied())
+        let newest = |seqs: &Vec<Seq>| seqs.iter().rev().find(|seq| **seq < before).copied();
+        state.young.get(object).and_then(newest).or_else(|| state.old.get(object).and_then(newest))
     }
 
     /// Takes in what was committed: the events up to `tail` that have an object.
@@ -185,12 +186,25 @@ pub(super) fn scan_for(connection: &Connection, object: &ObjectKey) -> rusqlite:
     Ok(Recent { seqs, known_to: Seq::MAX })
 }
 
-/// The newest event of an object in the index.
+/// The newest event of an object in the index that is not a direct message.
 pub(super) fn newest_indexed(connection: &Connection, object: &ObjectKey) -> rusqlite::Result<Option<Seq>> {
     connection
-        .prepare_cached("SELECT max(seq) FROM ensue_objects WHERE object = ?1")?
-        .query_row([object.as_str()], |row| row.get::<_, Option<i64>>(0))
+        .prepare_cached(
+            "SELECT o.seq FROM ensue_objects o CROSS JOIN ensue_events e ON e.seq = o.seq
+             WHERE o.object = ?1 AND e.to_subscription IS NULL ORDER BY o.seq DESC LIMIT 1",
+        )?
+        .query_row([object.as_str()], |row| row.get::<_, i64>(0))
+        .optional()
         .map(|seq| seq.map(|seq| seq as Seq))
+}
+
+/// Is the event at this place a direct message?
+pub(super) fn is_direct(connection: &Connection, seq: Seq) -> rusqlite::Result<bool> {
+    let direct = connection
+        .prepare_cached("SELECT to_subscription IS NOT NULL FROM ensue_events WHERE seq = ?1")?
+        .query_row([seq as i64], |row| row.get(0))
+        .optional()?;
+    Ok(direct.unwrap_or(false))
 }
 
 /// The first `limit` events of an object after a place.
@@ -270,8 +284,8 @@ mod tests {
             // While it goes on, new events come in and old ones are still found.
             if chunks == 3 {
                 add(&unindexed, WINDOW_EVENTS + 11..=WINDOW_EVENTS + 20);
-                assert_eq!(unindexed.newest(&object(999)), Some(64_999));
-                assert_eq!(unindexed.newest(&object(550)), Some(65_550), "the young come after the old");
+                assert_eq!(unindexed.newest(&object(999), Seq::MAX), Some(64_999));
+                assert_eq!(unindexed.newest(&object(550), Seq::MAX), Some(65_550), "the young come after the old");
             }
             chunks += 1;
             entries += chunk.entries.iter().map(|(_, seqs)| seqs.len()).sum::<usize>() as u64;

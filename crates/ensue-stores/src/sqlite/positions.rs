@@ -161,6 +161,11 @@ impl Positions for SqliteStore {
             .await
     }
 
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        let (ids, now) = (ids.to_vec(), self.positions_now());
+        self.look_at_positions(move |connection| subscriptions::find(connection, &ids, now)).await
+    }
+
     async fn subscription_changes(
         &self,
         group: &GroupName,

@@ -6,11 +6,11 @@
 
 use super::groups::{self, GroupNumber, place};
 use super::read::{self, time_of, uuid_of};
-use super::slots;
 use super::writer::Changing;
+use super::{error, slots};
 use ensue_core::positions::subscription::{CHANGES_KEPT, expires_at, identity_of_params, lead_from, longer};
 use ensue_core::positions::{NewSubscription, SubscriptionChanges, SubscriptionState};
-use ensue_core::{EventId, GroupName, Json, Seq, StoreError, Timestamp, Topic};
+use ensue_core::{Entry, EventId, GroupName, Json, Seq, StoreError, Timestamp, Topic};
 use jiff::SignedDuration;
 use rand::RngCore;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -277,6 +277,35 @@ pub(super) fn subscriptions(
     let there = statement.query_map(params![number, after], |row| stored_of(row, group))?;
     let there = there.map(|stored| stored.map(|(state, _)| state));
     there.filter(|state| state.as_ref().map_or(true, |state| !has_expired(state, served_at, now))).take(limit).collect()
+}
+
+/// Those of these subscriptions that have not expired, whatever their groups are.
+pub(super) fn find(connection: &Connection, ids: &[Uuid], now: Timestamp) -> rusqlite::Result<Vec<SubscriptionState>> {
+    let mut of_groups = connection.prepare_cached(
+        "SELECT g.number, g.name FROM ensue_groups g CROSS JOIN ensue_subscriptions s
+         ON s.group_number = g.number AND s.id = ?1",
+    )?;
+    let mut found = Vec::new();
+    for id in ids {
+        let group = of_groups
+            .query_row([id.as_bytes()], |row| Ok((row.get(0)?, GroupName::stored(row.get_ref(1)?.as_str()?))))
+            .optional()?;
+        let Some((number, group)) = group else { continue };
+        let served_at = slots::served_at(connection, number)?;
+        let there = one(connection, number, &group, *id)?.filter(|(there, _)| !has_expired(there, served_at, now));
+        found.extend(there.map(|(there, _)| there));
+    }
+    Ok(found)
+}
+
+/// Refuses direct messages to subscriptions that are not there.
+pub(super) fn check_recipients(connection: &Connection, entries: &[Entry], now: Timestamp) -> Result<(), StoreError> {
+    let ids = Entry::recipients(entries);
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let found = find(connection, &ids, now).map_err(error::of_read)?;
+    Ok(Entry::check_recipients(entries, |id| found.iter().any(|one| one.id == id))?)
 }
 
 /// What has changed after a version. Whatever is changed while this looks has a later version, and is left to the next look.

@@ -9,6 +9,7 @@ use super::jobs;
 use super::lanes;
 use super::objects::Unindexed;
 use super::settle;
+use super::subscriptions;
 use super::writer::{Changing, Turn, Writing};
 use crate::clock::Clock;
 use ensue_core::jobs::{Enqueued, JobChange, JobSettled, NewJob};
@@ -147,7 +148,9 @@ impl Transaction<'_> {
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<Vec<Appended>, StoreError> {
-        let appended = self.changing.append(batch);
+        let (now, connection) = (self.changing.now(), self.changing.writing.connection());
+        let checked = subscriptions::check_recipients(connection, batch, now);
+        let appended = checked.and_then(|()| self.changing.append(batch));
         match &appended {
             Ok(answers) => self.answers.extend(answers),
             Err(error) if append::is_refusal(error) => {}
@@ -280,7 +283,9 @@ impl WriteTicket {
             )));
         }
         let mut published = self.published.lock().expect("nobody panics while publishing");
-        let answers = append::append(connection, &mut published.heads, (self.clock)(), &[entry])?;
+        let (entries, now) = ([entry], (self.clock)());
+        subscriptions::check_recipients(connection, &entries, now)?;
+        let answers = append::append(connection, &mut published.heads, now, &entries)?;
         published.answers.extend(&answers);
         Ok(answers[0])
     }

@@ -1,6 +1,7 @@
 //! What is published in somebody's own transaction: it is in the log after the commit, in order, once; or nowhere.
 
 use crate::support::groups::{LEASE, acquire, change, handler_group, name, open};
+use crate::support::session::Session;
 use crate::support::{Log, connect, on, whole_log};
 use ensue_conformance::postgres::{PrivatePostgres, shared_url};
 use ensue_core::jobs::{Claim, Held, JobChange, JobEnd, JobSettled, NewJob};
@@ -475,11 +476,14 @@ async fn bad_input_is_named_and_changes_nothing() {
 async fn many_are_published_with_all_their_fields() {
     let log = Log::new().await;
     let store = log.open().await;
+    let session = Session::of(&log).await;
+    let to = session.text("SELECT LOG.subscribe('g', 'false')::text").await;
     log.run(
-        r#"SELECT LOG.publish_many('[
+        &r#"SELECT LOG.publish_many('[
             {"topic":"a","payload":{"x":[1,2.50,null]},"metadata":{"trace":"t"},"object":"o","occurred_at":"2020-02-02T02:02:02Z"},
             {"topic":"a.b-c:d/e@f+g~h=i$j_k.ß","object":"o"},
-            {"topic":"c","metadata":{},"to":"01900000-0000-7000-8000-000000000002"}]')"#,
+            {"topic":"c","metadata":{},"to":"TO"}]')"#
+            .replace("TO", &to),
     )
     .await;
     log.run("SELECT LOG.publish_many('[]')").await;
@@ -489,5 +493,14 @@ async fn many_are_published_with_all_their_fields() {
     assert_eq!((events[0].metadata.as_str(), events[1].metadata.as_str()), (r#"{"trace":"t"}"#, "{}"));
     assert_eq!(events[0].occurred_at.to_string(), "2020-02-02T02:02:02Z");
     assert_eq!((events[1].prev, events[2].prev), (Some(1), None));
-    assert_eq!(events[2].to.map(|to| to.to_string()).as_deref(), Some("01900000-0000-7000-8000-000000000002"));
+    assert_eq!(events[2].to.map(|to| to.to_string()).as_deref(), Some(&*to));
+    for unknown in [
+        r#"SELECT LOG.publish('a', subscription_id => '01900000-0000-7000-8000-000000000002')"#,
+        r#"SELECT LOG.publish_many('[{"topic":"a"},{"topic":"a","to":"01900000-0000-7000-8000-000000000002"}]')"#,
+        r#"SELECT LOG.publish_many('[{"topic":"a","key":"k","to":"01900000-0000-7000-8000-000000000002"}]')"#,
+    ] {
+        let (_, refused) = session.refusal(unknown).await;
+        assert!(refused.contains("no subscription has this id"), "{unknown}: {refused}");
+    }
+    assert_eq!(topics(&store).await.len(), 3);
 }

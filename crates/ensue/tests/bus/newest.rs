@@ -58,7 +58,7 @@ async fn check(bus: &Ensue) {
         (both, condition()),
     ] {
         let by_condition = condition.is_some();
-        let wanted = Wanted { filter: filter.clone(), condition };
+        let wanted = Wanted { filter: filter.clone(), condition, ..Wanted::default() };
         let holds = |event: &Event| !by_condition || event.payload.as_str().parse::<u32>().unwrap() % 10 == 3;
         for (before, after) in
             [(None, 0), (Some(500), 0), (Some(700), 450), (Some(50), 0), (Some(5_000), 899), (None, 900)]
@@ -90,7 +90,7 @@ async fn check_large(bus: &Ensue) {
     assert_eq!(seqs, expected);
     assert!(pages > 2, "a page is bounded in bytes");
     let object = Filter { topic: None, object: Some(ObjectKey::stored("large")) };
-    let (seqs, _) = backward(bus, None, 0, 1_000, &Wanted { filter: object, condition: None }).await;
+    let (seqs, _) = backward(bus, None, 0, 1_000, &Wanted { filter: object, ..Wanted::default() }).await;
     assert_eq!(seqs, expected[..11]);
 }
 
@@ -119,7 +119,7 @@ async fn a_page_without_a_match_says_where_to_continue() {
         bus.publish_all((0..1_000).map(|_| NewEvent::new("other")).collect()).await.unwrap();
     }
     let filter = Filter { topic: Some(Topic::stored("wanted")), object: None };
-    let wanted = Wanted { filter, condition: None };
+    let wanted = Wanted { filter, ..Wanted::default() };
     let page = bus.read_newest(None, 0, 10, &wanted).await.unwrap();
     assert!(page.events.is_empty() && page.next.is_some_and(|next| next >= 1_002), "{page:?}");
     let (seqs, pages) = backward(&bus, None, 0, 10, &wanted).await;

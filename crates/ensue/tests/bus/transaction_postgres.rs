@@ -2,6 +2,7 @@
 
 #![cfg(feature = "postgres")]
 
+use ensue::groups::Wants;
 use ensue::{Ensue, Error, Event, Filter, NewEvent, Read, StoreError};
 use ensue_conformance::postgres::{fresh_schema, shared_url};
 use std::time::Duration;
@@ -193,9 +194,9 @@ async fn the_same_key_is_the_same_event_and_another_is_refused() {
 #[tokio::test]
 async fn every_driver_publishes_alike() {
     let shop = Shop::open("drivers").await;
+    let to = subscription(&shop.bus).await;
     let full = |n: i32| {
         let at = "2020-01-02T03:04:05.678901Z".parse::<ensue::Timestamp>().unwrap();
-        let to = ensue_core::EventId::new(at, [7; 10]).0;
         placed(n).metadata_json(r#"{"who": "me"}"#).occurred_at(at).key(format!("k{n}")).to(to)
     };
     let mut own = client().await;
@@ -233,6 +234,26 @@ async fn every_driver_publishes_alike() {
         assert_eq!((event.metadata.as_str(), Some(event.occurred_at)), (r#"{"who":"me"}"#, entry.occurred_at));
         assert_eq!(event.payload.as_str(), n.to_string());
     }
+}
+
+async fn subscription(bus: &Ensue) -> uuid::Uuid {
+    bus.groups().subscribe("g", Wants::when("false")).await.unwrap().0.id
+}
+
+/// A direct message to nobody is refused in the caller's transaction, too.
+#[tokio::test]
+async fn a_direct_message_to_an_unknown_subscription_is_refused() {
+    let mut shop = Shop::open("unknown_recipient").await;
+    let unknown = uuid::Uuid::from_u128(7);
+    let mut tx = shop.client.transaction().await.unwrap();
+    let refused = shop.bus.publish_in(&mut tx, placed(1).to(unknown)).await.unwrap_err();
+    assert!(refused.to_string().contains("no subscription has this id"), "{refused}");
+    tx.rollback().await.unwrap();
+    let to = subscription(&shop.bus).await;
+    let mut tx = shop.client.transaction().await.unwrap();
+    shop.bus.publish_in(&mut tx, placed(1).to(to)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(shop.log().await[0].to, Some(to));
 }
 
 /// Each says what to do, and nothing is half done.

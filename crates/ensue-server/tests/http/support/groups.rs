@@ -235,6 +235,71 @@ pub async fn an_event_to_a_subscription_is_for_it_alone(server: &Server) {
     assert_eq!((seqs(&other), &other["cursor"]), (vec![], &json!(1)));
 }
 
+/// Pages, chains and streams leave direct messages out, unless they are asked for or addressed; no `prev` points to one.
+pub async fn direct_messages_reach_their_subscription_only(server: &Server) {
+    let id = server.group_ok("POST", "g/subscriptions", json!({"topic": "never"}), 201).await["id"].clone();
+    let id = id.as_str().unwrap();
+    let events = json!([
+        {"topic": "t", "object": "o"},
+        {"topic": "d", "object": "o", "to": id},
+        {"topic": "t", "object": "o"},
+        {"topic": "u", "object": "o"},
+    ]);
+    assert_eq!(server.post(&events.to_string()).await.status, 201);
+    let pages = [
+        ("/v1/events", vec![1, 3, 4]),
+        ("/v1/events?limit=2", vec![1, 3]),
+        ("/v1/events?object=o", vec![1, 3, 4]),
+        ("/v1/events?where=true", vec![1, 3, 4]),
+        ("/v1/events?order=desc", vec![4, 3, 1]),
+        ("/v1/events?order=desc&object=o&where=true", vec![4, 3, 1]),
+        ("/v1/objects/o/events", vec![4, 3, 1]),
+        ("/v1/events?include=direct", vec![1, 2, 3, 4]),
+        ("/v1/events?include=direct&object=o&topic=d", vec![2]),
+        ("/v1/events?include=direct&order=desc", vec![4, 3, 2, 1]),
+        ("/v1/objects/o/events?include=direct", vec![4, 3, 2, 1]),
+    ];
+    for (path, expected) in pages {
+        let page = server.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text());
+        assert_eq!(seqs(&page.json()), expected, "{path}");
+    }
+    let log = server.get("/v1/events").await.json();
+    let prevs: Vec<&Value> = log["events"].as_array().unwrap().iter().map(|event| &event["prev"]).collect();
+    assert_eq!(prevs, [&Value::Null, &json!(1), &json!(3)], "no prev points to what the reader does not get");
+
+    let streams = [
+        ("?after=0&limit=3".to_string(), vec![(1, None), (3, Some(1)), (4, Some(3))]),
+        ("?after=0&limit=2&topic=t".to_string(), vec![(1, None), (3, Some(1))]),
+        ("?after=0&limit=4&include=direct".to_string(), vec![(1, None), (2, Some(1)), (3, Some(1)), (4, Some(3))]),
+        (format!("?after=0&limit=2&topic=u&subscription={id}"), vec![(2, None), (4, None)]),
+        (format!("?after=0&limit=2&where=e.topic%3D'u'&subscription={id}"), vec![(2, None), (4, None)]),
+    ];
+    for (query, expected) in streams {
+        let mut stream = server.stream(&query, &[]).await;
+        let mut got = Vec::new();
+        while let Some(event) = stream.event().await {
+            got.push((event.id.unwrap(), event.data["prev"].as_u64()));
+        }
+        assert_eq!(got, expected, "{query}");
+    }
+    // Live, too.
+    let mut addressed = server.stream(&format!("?topic=never&subscription={id}"), &[]).await;
+    let mut plain = server.stream("", &[]).await;
+    let direct = server.publish_event(json!({"topic": "d", "object": "o", "to": id})).await;
+    let open = server.publish_event(json!({"topic": "t", "object": "o"})).await;
+    assert_eq!(addressed.event().await.unwrap().id, Some(direct));
+    let event = plain.event().await.unwrap();
+    assert_eq!((event.id, &event.data["prev"]), (Some(open), &json!(4)));
+
+    let unknown = "01900000-0000-7000-8000-000000000007";
+    let refused = server.post(&json!({"topic": "d", "to": unknown}).to_string()).await.problem(422);
+    assert!(refused.starts_with("`to` is 01900000") && refused.contains("subscribing to a group"), "{refused}");
+    server.get(&format!("/v1/events/stream?subscription={unknown}")).await.problem(404);
+    server.get("/v1/events/stream?subscription=me").await.problem(400);
+    server.get("/v1/events?include=all").await.problem(400);
+}
+
 /// A subscription goes when nobody reads or touches it; asking for the same again is the same.
 pub async fn subscriptions_are_shared_touched_listed_deleted_and_expire(server: &Server, clock: &ManualClock) {
     let wants = json!({"where": "e.payload @> s.params", "params": {"a": 1, "b": [1.50]}});

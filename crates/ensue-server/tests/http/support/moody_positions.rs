@@ -59,6 +59,9 @@ impl Positions for Moody {
     ) -> Result<Vec<SubscriptionState>, StoreError> {
         self.store().await?.subscriptions(group, after, limit).await
     }
+    async fn find_subscriptions(&self, ids: &[Uuid]) -> Result<Vec<SubscriptionState>, StoreError> {
+        self.store().await?.find_subscriptions(ids).await
+    }
     async fn subscription_changes(
         &self,
         group: &GroupName,

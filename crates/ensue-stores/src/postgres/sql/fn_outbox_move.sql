@@ -182,10 +182,11 @@ BEGIN
         INSERT INTO {schema}.stored_events
             (seq, prev, recorded_at, occurred_at, id_part, to_subscription, topic, object, payload, metadata)
         SELECT o.seq, CASE WHEN o.object IS NOT NULL THEN coalesce(
-                lag(o.seq) OVER (PARTITION BY o.object ORDER BY o.seq),
+                max(o.seq) FILTER (WHERE o.to_subscription IS NULL) OVER (
+                    PARTITION BY o.object ORDER BY o.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
                 (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(o.object, 0) AND e.object = o.object
-                    AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END,
+                    AND e.to_subscription IS NULL AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END,
             o_recorded_at, o.occurred_at, o.id, o.to_subscription, o.topic, o.object, o.payload, o.metadata
         FROM opened o ORDER BY o.seq;
         GET DIAGNOSTICS o_count = ROW_COUNT;
@@ -224,10 +225,12 @@ BEGIN
             FROM sorted s
         ), chained AS MATERIALIZED (
             SELECT n.*, CASE WHEN n.is_logged AND n.object IS NOT NULL THEN coalesce(
-                lag(n.seq) OVER (PARTITION BY n.object, n.is_logged ORDER BY n.seq),
+                max(n.seq) FILTER (WHERE n.to_subscription IS NULL) OVER (
+                    PARTITION BY n.object, n.is_logged ORDER BY n.seq
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
                 (SELECT e.seq FROM {schema}.stored_events e
                  WHERE hashtextextended(e.object, 0) = hashtextextended(n.object, 0) AND e.object = n.object
-                    AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
+                    AND e.to_subscription IS NULL AND e.seq > o_trimmed_to AND e.seq <= o_tail ORDER BY e.seq DESC LIMIT 1)) END AS prev
             FROM numbered n
         ), logged AS (
             INSERT INTO {schema}.stored_events

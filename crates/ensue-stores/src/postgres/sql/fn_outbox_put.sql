@@ -86,6 +86,9 @@ BEGIN
         ) a(name, count)
         WHERE a.count <> v_count OR v_count IS NULL LIMIT 1;
     END IF;
+    IF p_to IS NOT NULL THEN
+        PERFORM {schema}.check_recipients(p_to);
+    END IF;
     v_id_start := {schema}.id_start(v_now);
     IF v_count = 1 AND p_keys IS NULL THEN
         -- The common case, without a set: a third of the time.

@@ -74,6 +74,21 @@ BEGIN
 END
 $body$;
 
+-- Refuses direct messages to subscriptions that are not there.
+CREATE OR REPLACE FUNCTION {schema}.check_recipients(p_to uuid[]) RETURNS void LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $body$
+BEGIN
+    PERFORM {schema}.refuse(format('to is %s, and no subscription has this id; use the id that subscribe() '
+        'returned, or leave it out', t.id))
+    FROM (SELECT DISTINCT r.id FROM unnest(p_to) r(id) WHERE r.id IS NOT NULL) t
+    WHERE NOT EXISTS (
+        SELECT 1 FROM {schema}.groups g CROSS JOIN LATERAL (
+            SELECT 1 FROM {schema}.subscriptions u WHERE u.group_id = g.id AND u.id = t.id LIMIT 1) s)
+    LIMIT 1;
+END
+$body$;
+
 -- One event; answers its id. The same `key` with the same content is the same event: the id of the first. With another content it is an error.
 CREATE OR REPLACE FUNCTION {schema}.publish(
     topic text, payload jsonb DEFAULT '{}', object text DEFAULT NULL, metadata jsonb DEFAULT NULL,
@@ -86,6 +101,9 @@ DECLARE
     v_id pg_catalog.uuid := {schema}.new_id();
 BEGIN
     PERFORM {schema}.check_event(topic, payload, object, metadata, key, NULL, not_before);
+    IF subscription_id IS NOT NULL THEN
+        PERFORM {schema}.check_recipients(ARRAY[subscription_id]);
+    END IF;
     IF key IS NULL THEN
         INSERT INTO {schema}.outbox (occurred_at, not_before, id, to_subscription, topic, object, payload, metadata)
         VALUES (clock_timestamp(), not_before, v_id, subscription_id, topic, object, payload, nullif(metadata, '{}'));
@@ -179,6 +197,7 @@ DECLARE
     v_part pg_catalog.jsonb;
     v_are_plain boolean;
     v_topics pg_catalog.text[];
+    v_recipients pg_catalog.text[];
 BEGIN
     IF jsonb_typeof(publish_many.events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'events must be a JSON array of objects, such as [{"topic":"order.paid","payload":{}}]'
@@ -210,8 +229,9 @@ BEGIN
                 AND coalesce(min(octet_length(s.object)) > 0 AND max(octet_length(s.object)) <= {object_bytes_max}, true)
                 -- The objects are searched for such characters together: one search takes a third of the time.
                 AND {schema}.plain_fault(string_agg(s.object, ''), {page_bytes_max}) IS NULL,
-            array_agg(DISTINCT s.topic)
-        INTO v_are_plain, v_topics
+            array_agg(DISTINCT s.topic),
+            array_agg(s.value ->> 'to') FILTER (WHERE s.value ? 'to')
+        INTO v_are_plain, v_topics, v_recipients
         FROM (
             SELECT e.value, e.value ->> 'object' AS object, (e.value ->> 'topic') COLLATE "C" AS topic
             FROM jsonb_array_elements(publish_many.events) e(value) OFFSET 0
@@ -220,6 +240,9 @@ BEGIN
             SELECT 1 FROM unnest(v_topics) t(topic) WHERE {schema}.dotted_fault(t.topic, '') IS NOT NULL OR starts_with(t.topic, '{reserved}'));
     END IF;
     IF v_are_plain THEN
+        IF v_recipients IS NOT NULL THEN
+            PERFORM {schema}.check_recipients(v_recipients::uuid[]);
+        END IF;
         INSERT INTO {schema}.outbox (occurred_at, id, count, events)
         VALUES (clock_timestamp(), (v_id_start || '00000')::uuid, v_count, publish_many.events);
         RETURN QUERY SELECT (v_id_start || lpad(to_hex(s.n), 5, '0'))::uuid FROM generate_series(1, v_count) s(n);
@@ -290,6 +313,8 @@ BEGIN
     EXCEPTION WHEN data_exception THEN
         PERFORM {schema}.check_readable(p_events);
     END;
+    PERFORM {schema}.check_recipients(ARRAY(
+        SELECT (e.value ->> 'to')::uuid FROM jsonb_array_elements(p_events) e(value) WHERE e.value ->> 'to' IS NOT NULL));
     IF NOT jsonb_path_exists(p_events, '$[*].key ? (@ != null)') THEN
         RETURN QUERY WITH sent AS MATERIALIZED (
             SELECT e.value ->> 'topic' AS topic, e.value ->> 'object' AS object, coalesce(e.value -> 'payload', '{}') AS payload,

@@ -53,10 +53,11 @@ BEGIN
         WHERE s.nth = 1 OR s.bytes <= p_bytes_max
     ), chained AS MATERIALIZED (
         SELECT d.*, CASE WHEN d.object IS NOT NULL THEN coalesce(
-            lag(d.place) OVER (PARTITION BY d.object ORDER BY d.place),
+            max(d.place) FILTER (WHERE d.to_subscription IS NULL) OVER (
+                PARTITION BY d.object ORDER BY d.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
             (SELECT e.seq FROM {schema}.stored_events e
              WHERE hashtextextended(e.object, 0) = hashtextextended(d.object, 0) AND e.object = d.object
-                AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
+                AND e.to_subscription IS NULL AND e.seq > v_trimmed_to ORDER BY e.seq DESC LIMIT 1)) END AS prev
         FROM due d
     ), logged AS (
         INSERT INTO {schema}.stored_events
