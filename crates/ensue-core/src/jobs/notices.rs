@@ -2,12 +2,15 @@
 //!
 //! `ensue.job.dead`, `ensue.object.held`, `ensue.rule.set` and `ensue.rule.lifted` are ordinary events in the log, so an
 //! alert is a handler. Nobody else may publish under `ensue.`, and what fails about such an event makes no new one.
+//!
+//! They are about objects of their own, such as `ensue:order:1` for `order:1` and `rule:handler:mail`: the chain of a user's
+//! object has the user's events alone. The object itself is in the payload.
 
 use super::job::Job;
 use super::lifecycle::JobState;
 use crate::event::{Entry, Seq};
 use crate::json::Json;
-use crate::key::{GroupName, ObjectKey, RESERVED, Topic, is_under};
+use crate::key::{GroupName, OBJECT_BYTES_MAX, ObjectKey, RESERVED, Topic, is_under};
 use crate::rules::Rule;
 use crate::text::plain;
 use serde::Serialize;
@@ -17,6 +20,8 @@ use uuid::Uuid;
 pub const JOB_DEAD: &str = "ensue.job.dead";
 /// An object of a handler waits for somebody.
 pub const OBJECT_HELD: &str = "ensue.object.held";
+/// How the objects begin that events about an object are about.
+pub const OWN_OBJECTS: &str = "ensue:";
 /// A rule was set, or set anew.
 pub const RULE_SET: &str = "ensue.rule.set";
 /// A rule was lifted, or has expired.
@@ -25,6 +30,12 @@ pub const RULE_LIFTED: &str = "ensue.rule.lifted";
 /// Is it one of these, or was it caused by one?
 pub fn is_own(topic: &Topic) -> bool {
     is_under(RESERVED, topic.as_str())
+}
+
+/// The object of what is told about an object; none if its name would be too long.
+fn about_object(object: Option<&ObjectKey>) -> Option<ObjectKey> {
+    let own = format!("{OWN_OBJECTS}{}", object?);
+    (own.len() <= OBJECT_BYTES_MAX).then(|| ObjectKey::stored(&own))
 }
 
 fn entry(topic: &str, object: Option<ObjectKey>, payload: &impl Serialize) -> Entry {
@@ -66,7 +77,7 @@ pub fn job_dead(job: &Job) -> Option<Entry> {
         error: &plain(job.errors.last().map_or("", |last| &last.error)),
         event: job.cause.as_ref().map(|cause| cause.seq),
     };
-    Some(entry(JOB_DEAD, job.object.clone(), &dead))
+    Some(entry(JOB_DEAD, about_object(job.object.as_ref()), &dead))
 }
 
 /// All that is published of a job that an attempt has ended, in this order: that it [died](job_dead), and, if it was an event
@@ -102,7 +113,7 @@ pub fn object_held(
     }
     let held =
         Held { handler: handler.as_str(), object: object.map(ObjectKey::as_str), event: failed.0, attempts, error };
-    Some(entry(OBJECT_HELD, object.cloned(), &held))
+    Some(entry(OBJECT_HELD, about_object(object), &held))
 }
 
 #[derive(Serialize)]

@@ -103,8 +103,9 @@ async fn a_delivery_that_became_a_job_is_told_by_its_job(server: &Server) {
     assert_eq!(server.told("handlers").await["handlers"][0]["held"], 1);
     let page = server.told("events?topic=ensue.object.held").await;
     let notice = &page["events"][0];
-    assert_eq!((&notice["object"], &notice["payload"]["event"]), (&json!("q:1"), &json!(first)), "{page}");
+    assert_eq!((&notice["object"], &notice["payload"]["object"]), (&json!("ensue:q:1"), &json!("q:1")), "{page}");
 
+    assert_eq!(notice["payload"]["event"], first, "{page}");
     let asked = server.api_ok("POST", "objects/q:1/retry", json!({}), 200).await;
     assert_eq!((&asked["asked"], &asked["job"]), (&json!("retry"), &json!(id)));
     assert!(server.held().await.is_empty());

@@ -14,7 +14,7 @@ use super::words;
 use ensue_core::event::EVENT_BYTES_MAX;
 use ensue_core::jobs::job::{ERRORS_MAX, JOB_LINES_MAX};
 use ensue_core::jobs::lane::DIED_WITH;
-use ensue_core::jobs::notices::{JOB_DEAD, OBJECT_HELD};
+use ensue_core::jobs::notices::{JOB_DEAD, OBJECT_HELD, OWN_OBJECTS};
 use ensue_core::key::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, RESERVED, TOPIC_BYTES_MAX};
 use ensue_core::plan::KEY_WINDOW;
 use ensue_core::positions::subscription::CHANGES_KEPT;
@@ -221,6 +221,7 @@ impl Schema {
             .replace("{runs_max}", &RUNS_MAX.to_string())
             .replace("{rules_max}", &RULES_MAX.to_string())
             .replace("{died_with}", DIED_WITH)
+            .replace("{own_objects}", OWN_OBJECTS)
             .replace("{job_dead}", JOB_DEAD)
             .replace("{object_held}", OBJECT_HELD)
             .replace("{reserved}", RESERVED)

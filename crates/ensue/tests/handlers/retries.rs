@@ -183,10 +183,12 @@ async fn that_an_object_is_held_is_told_in_the_log() {
     bus.drain().await.unwrap();
     assert_eq!(bus.store().bounds().await.unwrap().last, 3);
     let told = bus.store().event(3).await.unwrap().unwrap();
-    assert_eq!((told.topic.as_str(), told.object.unwrap().as_str()), ("ensue.object.held", "x"));
+    assert_eq!((told.topic.as_str(), told.object.unwrap().as_str()), ("ensue.object.held", "ensue:x"));
     for part in ["\"handler\":\"a.h\"", "\"event\":1", "broken"] {
         assert!(told.payload.as_str().contains(part), "{}", told.payload.as_str());
     }
+    let next = bus.publish(event("a", "x")).await.unwrap();
+    assert_eq!((next.seq, next.prev), (Some(4), Some(2)), "what Ensue tells is not in the object's chain");
     running.shutdown(LONG).await.unwrap();
 }
 

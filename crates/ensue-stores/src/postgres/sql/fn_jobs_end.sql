@@ -98,7 +98,9 @@ DECLARE
     v_all int[];
 BEGIN
     SELECT array_agg(d.topic ORDER BY d.number, d.nth), array_agg(d.payload ORDER BY d.number, d.nth),
-        array_agg(d.object ORDER BY d.number, d.nth)
+        -- An object of their own, as `notices::about_object` has it.
+        array_agg(CASE WHEN octet_length('{own_objects}' || d.object) <= {object_bytes_max}
+            THEN '{own_objects}' || d.object END ORDER BY d.number, d.nth)
     INTO v_topics, v_payloads, v_objects
     FROM (
         SELECT j.number, k.nth, k.topic, j.object, CASE k.nth WHEN 1 THEN json_build_object(
