@@ -201,7 +201,10 @@ fn input(event: &Event, cx: &Context) -> serde_json::Result<Vec<u8>> {
         task: Option<TaskShape<'a>>,
     }
     let task = cx.task();
-    serde_json::to_vec(&Input { event: EventShape::from(event), task: task.as_ref().map(TaskShape::from) })
+    serde_json::to_vec(&Input {
+        event: EventShape::from(event).with_prev_since(cx.prev_since()),
+        task: task.as_ref().map(TaskShape::from),
+    })
 }
 
 /// Runs an attempt if there is to be another one, and counts it.

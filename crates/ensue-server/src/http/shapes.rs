@@ -71,6 +71,11 @@ pub(crate) struct EventShape<'a> {
 }
 
 impl<'a> EventShape<'a> {
+    /// The same event as a handler gets it.
+    pub fn with_prev_since(self, prev_since: Option<Seq>) -> Self {
+        Self { prev_since, ..self }
+    }
+
     /// The same event with another payload.
     pub fn with_payload(self, payload: &'a Json) -> Self {
         Self { payload, ..self }

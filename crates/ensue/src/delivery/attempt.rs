@@ -1,6 +1,7 @@
 //! How is one attempt run?
 
 use super::first_turn::{FirstTurn, first_turn};
+use super::prevs::Prevs;
 use crate::handlers::{Context, Spec};
 use ensue_core::Event;
 use ensue_core::Timestamp;
@@ -35,11 +36,18 @@ pub(super) async fn begin(
     others: Vec<(LaneKey, Arc<Event>)>,
     attempt: u32,
     context: Context,
+    prevs: &Arc<Prevs>,
 ) -> Begun {
     let started_at = Timestamp::now();
     let timeout = spec.limits().timeout.filter(|_| !spec.ends_itself);
-    let events = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
-    let run = spec.code.run(events, context.clone());
+    let events: Vec<_> = std::iter::once(&event).chain(others.iter().map(|(_, event)| event)).cloned().collect();
+    let run = match prevs.known(&events, &context) {
+        Some(events) => spec.code.run(events, context.clone()),
+        None => {
+            let (prevs, code, cx) = (prevs.clone(), spec.code.clone(), context.clone());
+            Box::pin(async move { code.run(prevs.looked_up(&events, &cx).await, cx).await })
+        }
+    };
     let own = context.clone();
     let finished = move |ended| Finished { key, event, others, attempt, started_at, context, ended };
     match first_turn(run, timeout).await {

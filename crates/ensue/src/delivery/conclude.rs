@@ -167,6 +167,9 @@ impl Life<'_> {
         if mark_done(&mut self.marks, key, seq) {
             self.pending.marks_ahead.insert(key.clone());
         }
+        if outcome == SyncOutcome::Done {
+            self.prevs.done(key, seq);
+        }
         self.worker.progress.ended(seq, outcome);
     }
 

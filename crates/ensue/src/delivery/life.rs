@@ -10,6 +10,7 @@ use super::intake::WantedPage;
 use super::lanes::Lanes;
 use super::member::View;
 use super::pending::{Flush, Marks, Pending};
+use super::prevs::Prevs;
 use super::settler::SettledAll;
 use super::suspects::Suspects;
 use super::worker::{Halt, Idle, Worker, halted};
@@ -117,6 +118,8 @@ pub(super) struct Life<'w> {
     pub parked: Vec<LaneKey>,
     /// What may have ended the owners before.
     pub suspects: Suspects,
+    /// What the handler got before.
+    pub prevs: Arc<Prevs>,
     pub cancel: watch::Sender<bool>,
     pub checkpointed: Instant,
     /// How often it is done.
@@ -178,6 +181,7 @@ impl<'w> Life<'w> {
             held_by_rule: HashSet::new(),
             parked: Vec::new(),
             suspects: Suspects::of(&slots, cursor, worker.read_ahead.load(Ordering::Relaxed)),
+            prevs: Arc::new(Prevs::of(worker)),
             slots,
             cancel: watch::Sender::new(false),
             checkpointed: Instant::now(),

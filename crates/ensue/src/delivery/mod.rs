@@ -17,6 +17,7 @@
 //! | How much does a handler, and one object of it, hold in memory? | `read_ahead.rs` |
 //! | Which events go together to a handler of batches? | `batches.rs` |
 //! | What ended the processes that ran it before? | `suspects.rs` |
+//! | What is `prev` for a handler? | `prevs.rs` |
 //! | How is one attempt run? | `attempt.rs`, `first_turn.rs` |
 //! | What is to be written, and when? | `pending.rs`, `checkpoint.rs`, `settler.rs` |
 //! | What comes by the clock? | `ticks.rs` |
@@ -49,6 +50,7 @@ mod life;
 mod member;
 mod ownership;
 mod pending;
+mod prevs;
 mod progress;
 mod pulse;
 mod read_ahead;

@@ -241,7 +241,7 @@ impl Life<'_> {
             lane.busy = Some(Busy::Attempt { seq: event.seq, attempt, since });
             lane.claimed = false;
         }
-        let begun = attempt::begin(spec, (key, event), others, attempt, context).await;
+        let begun = attempt::begin(spec, (key, event), others, attempt, context, &self.prevs).await;
         drop(inside);
         match begun {
             Begun::Finished(finished) => self.conclude(finished).await,

@@ -21,7 +21,7 @@ use ensue_core::{Entry, GroupName, Invalid, NewEvent, Seq, StoreKey, Timestamp};
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
@@ -114,6 +114,7 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     parts: ContextParts,
     deadline: Option<Instant>,
+    prev_since: OnceLock<Seq>,
     said: Mutex<Said>,
     /// Rung when there is enough to write.
     enough: Notify,
@@ -157,7 +158,25 @@ pub(crate) struct Settlement {
 impl Context {
     pub(crate) fn new(parts: ContextParts) -> Self {
         let deadline = parts.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Self(Arc::new(Inner { parts, deadline, said: Mutex::default(), enough: Notify::new() }))
+        Self(Arc::new(Inner {
+            parts,
+            deadline,
+            prev_since: OnceLock::new(),
+            said: Mutex::default(),
+            enough: Notify::new(),
+        }))
+    }
+
+    pub(crate) fn set_prev_since(&self, since: Option<Seq>) {
+        if let Some(since) = since {
+            self.0.prev_since.get_or_init(|| since);
+        }
+    }
+
+    /// Set if `prev` of the event could not be decided: between this place and the event the handler gets nothing of its
+    /// object, and of what is before nothing is claimed. `prev` is none then.
+    pub fn prev_since(&self) -> Option<Seq> {
+        self.0.prev_since.get().copied()
     }
 
     /// Says a line, at level `info`. Lines are kept when the attempt fails, or always if the handler asks for that. What a job

@@ -17,6 +17,7 @@ mod many;
 mod order;
 mod parents_and_sync;
 mod parked;
+mod prevs;
 mod rebind;
 mod replay;
 mod restart;

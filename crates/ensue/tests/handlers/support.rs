@@ -28,13 +28,13 @@ pub fn stuck(object: &str) -> Stuck {
     Stuck::Object(ObjectKey::parse(object).unwrap())
 }
 
-/// Comes back when the condition holds; if it never does, the test fails with what is wrong then.
 /// The handlers that are pending in the answer of a publish.
 pub fn pending(reports: &[ensue::SyncReport]) -> Vec<ensue::GroupName> {
     let pending = reports.iter().filter(|report| report.outcome == ensue::SyncOutcome::Pending);
     pending.map(|report| report.handler.clone()).collect()
 }
 
+/// Comes back when the condition holds; if it never does, the test fails with what is wrong then.
 pub async fn until(otherwise: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
