@@ -1,7 +1,8 @@
 //! Is this log whole?
 //!
-//! The rules of the chain: `seq` has no gaps, `prev` is the last event of the same object before this one that is not a
-//! direct message, and `recorded_at` never decreases. [`Audit`] is given the log event by event and collects what breaks a rule.
+//! The rules of the chain: `seq` has no gaps, `prev` is the last event of the same object before
+//! this one that is not a direct message, and `recorded_at` never decreases. [`Audit`] is given the
+//! log event by event and collects what breaks a rule.
 
 use crate::event::{Event, Seq};
 use crate::key::ObjectKey;

@@ -117,8 +117,8 @@ impl<'k> Numbering<'k> {
         Self { next: tail.seq + 1, heads: HashMap::new(), known }
     }
 
-    /// A direct message follows its object's chain and is not part of it: readers that do not get it
-    /// must not be pointed to it.
+    /// A direct message follows its object's chain and is not part of it: readers that do not get
+    /// it must not be pointed to it.
     fn place(&mut self, object: Option<&ObjectKey>, is_direct: bool) -> Result<(Seq, Option<Seq>), StoreError> {
         let seq = self.next;
         self.next += 1;

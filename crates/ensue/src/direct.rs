@@ -1,7 +1,8 @@
 //! Direct messages: events that are sent `to` one subscription.
 //!
-//! A direct message reaches the group or the handler of its subscription, and streams that are addressed as it; no other
-//! reader gets it unless it asks for direct messages. It is not part of its object's chain: no `prev` points to one.
+//! A direct message reaches the group or the handler of its subscription, and streams that are
+//! addressed as it; no other reader gets it unless it asks for direct messages. It is not part of
+//! its object's chain: no `prev` points to one.
 
 use crate::Ensue;
 use crate::error::Error;
@@ -36,7 +37,8 @@ impl Ensue {
         Ok(Entry::check_recipients(entries, |id| found.iter().any(|one| one.id == id))?)
     }
 
-    /// The chain of an object, newest first: at most `limit` of its events before `before` (none: from the newest).
+    /// The chain of an object, newest first: at most `limit` of its events before `before` (none:
+    /// from the newest).
     pub async fn chain(
         &self,
         object: &ObjectKey,

@@ -83,8 +83,8 @@ impl Subscription {
         self.direct(Direct::Include)
     }
 
-    /// Also direct messages to this subscription, which a stream keeps from expiring while it is read: whatever the topic,
-    /// the object and the condition of the stream are.
+    /// Also direct messages to this subscription, which a stream keeps from expiring while it is
+    /// read: whatever the topic, the object and the condition of the stream are.
     pub fn addressed_as(self, subscription: Uuid) -> Self {
         self.direct(Direct::To(subscription))
     }

@@ -50,8 +50,8 @@ pub async fn a_chain_comes_newest_first_and_goes_on_before_a_place(factory: &dyn
     assert_eq!(Some(newest[0].clone()), subject.store.event(29).await.expect("read"));
 }
 
-/// H4: a direct message follows the chain of its object, in one batch and across batches, also as a delayed one and after a
-/// restart; what comes after it points past it.
+/// H4: a direct message follows the chain of its object, in one batch and across batches, also as a
+/// delayed one and after a restart; what comes after it points past it.
 pub async fn no_prev_points_to_a_direct_message(factory: &dyn Factory) {
     let mut subject = Subject::new(factory).await;
     let direct = || NewEvent::new("d").object("o").to(Uuid::from_u128(1));

@@ -3,8 +3,9 @@
 //! `ensue.job.dead`, `ensue.object.held`, `ensue.rule.set` and `ensue.rule.lifted` are ordinary events in the log, so an
 //! alert is a handler. Nobody else may publish under `ensue.`, and what fails about such an event makes no new one.
 //!
-//! They are about objects of their own, such as `ensue:order:1` for `order:1` and `rule:handler:mail`: the chain of a user's
-//! object has the user's events alone. The object itself is in the payload.
+//! They are about objects of their own, such as `ensue:order:1` for `order:1` and
+//! `rule:handler:mail`: the chain of a user's object has the user's events alone. The object itself
+//! is in the payload.
 
 use super::job::Job;
 use super::lifecycle::JobState;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Walks back an object's chain
 ///
-/// Newest first. Go on with `before` set to the answer's `next`, until that is null. A page may be empty although more
-/// would follow.
+/// Newest first. Go on with `before` set to the answer's `next`, until that is null. A page may be
+/// empty although more would follow.
 #[utoipa::path(
     get,
     path = "/v1/objects/{object}/events",

@@ -305,9 +305,9 @@ pub(super) struct NewEventShape {
     /// Your own name for this publish: sent again within 24 hours it is stored once, and answered as the first time.
     #[schema(max_length = 512)]
     key: Option<String>,
-    /// The one subscription it is sent to: a direct message. Of all groups, handlers and streams only that one gets it,
-    /// whatever its condition; reads of the log leave it out unless `include=direct` asks for it. 422 if no subscription
-    /// has this id.
+    /// The one subscription it is sent to: a direct message. Of all groups, handlers and streams
+    /// only that one gets it, whatever its condition; reads of the log leave it out unless
+    /// `include=direct` asks for it. 422 if no subscription has this id.
     #[schema(format = "uuid")]
     to: Option<String>,
 }

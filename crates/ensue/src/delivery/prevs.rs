@@ -1,10 +1,11 @@
 //! `prev` of a delivery: the previous event of the same object that its handler gets.
 //!
-//! The log's own `prev` may be an event that the handler does not want, or has given up: a receiver that keeps the order of
-//! each object by `prev` would wait for it for ever (H4). A lane runs its events one after another, so the last one that
-//! is done is the previous one. Of an object that this life has not handled yet, the chain is walked back a bounded way, so
-//! that a restart or a takeover changes nothing. What cannot be decided is said: `prev` is none, and between `prev_since`
-//! and the event the handler gets nothing of the object.
+//! The log's own `prev` may be an event that the handler does not want, or has given up: a receiver
+//! that keeps the order of each object by `prev` would wait for it for ever (H4). A lane runs its
+//! events one after another, so the last one that is done is the previous one. Of an object that
+//! this life has not handled yet, the chain is walked back a bounded way, so that a restart or a
+//! takeover changes nothing. What cannot be decided is said: `prev` is none, and between
+//! `prev_since` and the event the handler gets nothing of the object.
 
 use super::worker::Worker;
 use crate::handlers::{Context, HandlerFilter};
@@ -50,7 +51,8 @@ pub(super) struct Prevs {
     subscription: Uuid,
     filter: HandlerFilter,
     is_ordered: bool,
-    /// Up to here it is not known which events the handler got: it was made, or got its condition, after them.
+    /// Up to here it is not known which events the handler got: it was made, or got its condition,
+    /// after them.
     unknown_to: OnceCell<Seq>,
     /// The last event of each object that is done.
     done: Mutex<Recent<ObjectKey, Seq>>,

@@ -173,8 +173,9 @@ impl Context {
         }
     }
 
-    /// Set if `prev` of the event could not be decided: between this place and the event the handler gets nothing of its
-    /// object, and of what is before nothing is claimed. `prev` is none then.
+    /// Set if `prev` of the event could not be decided: between this place and the event the
+    /// handler gets nothing of its object, and of what is before nothing is claimed. `prev` is none
+    /// then.
     pub fn prev_since(&self) -> Option<Seq> {
         self.0.prev_since.get().copied()
     }

@@ -1,4 +1,5 @@
-//! H4: `prev` of a delivery is the previous event of the object that this handler gets, also after a restart.
+//! H4: `prev` of a delivery is the previous event of the object that this handler gets, also after
+//! a restart.
 
 use crate::support::{LONG, event, on_both};
 use ensue::{Context, Ensue, Event, HandlerError, OnExhausted, Retry, Seq, Subscription};

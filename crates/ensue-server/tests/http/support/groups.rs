@@ -235,7 +235,8 @@ pub async fn an_event_to_a_subscription_is_for_it_alone(server: &Server) {
     assert_eq!((seqs(&other), &other["cursor"]), (vec![], &json!(1)));
 }
 
-/// Pages, chains and streams leave direct messages out, unless they are asked for or addressed; no `prev` points to one.
+/// Pages, chains and streams leave direct messages out, unless they are asked for or addressed; no
+/// `prev` points to one.
 pub async fn direct_messages_reach_their_subscription_only(server: &Server) {
     let id = server.group_ok("POST", "g/subscriptions", json!({"topic": "never"}), 201).await["id"].clone();
     let id = id.as_str().unwrap();

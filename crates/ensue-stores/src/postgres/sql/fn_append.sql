@@ -18,7 +18,8 @@
 -- The paths without p_callers are for batches without keys and delays: there the caller can derive every number from
 -- o_tail, and only what was looked up needs an answer, o_prevs.
 --
--- A direct message (p_to) follows the chain of its object and is not part of it: no `prev` points to one.
+-- A direct message (p_to) follows the chain of its object and is not part of it: no `prev` points
+-- to one.
 --
 -- Measured on two cores shared with other work, processor time of the server for 1,000 events of 200 bytes, lower
 -- quartile of 240 calls in turns:

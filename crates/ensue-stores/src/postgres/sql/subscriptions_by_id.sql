@@ -1,5 +1,5 @@
--- Those of the subscriptions $2 that have not expired, with their groups; $1 is the injected clock's
--- time or null.
+-- Those of the subscriptions $2 that have not expired, with their groups; $1 is the injected
+-- clock's time or null.
 SELECT u.id, u.topic, u.condition, u.params, u.expires_in, u.created_at, u.touched_at, u.created_after, g.name
 FROM unnest($2::uuid[]) i(id) CROSS JOIN {schema}.groups g CROSS JOIN LATERAL (
     SELECT * FROM {schema}.subscriptions x WHERE x.group_id = g.id AND x.id = i.id LIMIT 1
