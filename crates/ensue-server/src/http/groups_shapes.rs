@@ -237,8 +237,8 @@ pub(crate) struct PullFailureShape<'a> {
 }
 
 impl<'a> From<&'a PulledEvent> for PulledEventShape<'a> {
-    fn from(PulledEvent { event, subscriptions }: &'a PulledEvent) -> Self {
-        Self { event: EventShape::from(event), subscriptions }
+    fn from(PulledEvent { event, prev_since, subscriptions }: &'a PulledEvent) -> Self {
+        Self { event: EventShape::from(event).with_prev_since(*prev_since), subscriptions }
     }
 }
 

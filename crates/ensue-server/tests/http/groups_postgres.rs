@@ -26,6 +26,7 @@ on_postgres! {
     a_condition_that_fails_is_told_with_its_subscription;
     an_event_to_a_subscription_is_for_it_alone;
     direct_messages_reach_their_subscription_only;
+    prev_of_a_read_is_the_previous_event_that_the_group_gets;
     a_handlers_group_is_read_by_its_handler_alone;
     a_handlers_group_runs_a_range_again;
     what_retention_took_is_told;

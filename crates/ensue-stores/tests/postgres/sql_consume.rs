@@ -172,6 +172,19 @@ async fn topics_and_receivers_are_those_of_the_library() {
     assert_eq!(failures, 0, "what its topic passes over is not looked at");
 }
 
+/// H4: `prev` is the previous event of the object that the read has.
+#[tokio::test]
+async fn prev_of_a_read_is_the_previous_event_that_the_group_gets() {
+    let log = log().await;
+    log.subscribe("'g', 'e.topic = ''t'''").await;
+    for topic in ["u", "t", "u", "t"] {
+        log.run(&format!("SELECT LOG.publish('{topic}', object => 'o')")).await;
+    }
+    log.run("SELECT LOG.poll_for_events()").await;
+    let prevs = log.number("SELECT coalesce(sum(coalesce(prev, 100) * seq), 0)::bigint FROM LOG.read_next_events('g')");
+    assert_eq!(prevs.await, 2 * 100 + 4 * 2);
+}
+
 /// Reads four, is away for longer than its lease while another reads two, and commits its four. Answers what it is told, and what the other
 /// has.
 pub async fn commit_stale(log: &Log) -> (Result<i64, Refusal>, Vec<Read>) {

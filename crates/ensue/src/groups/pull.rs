@@ -114,7 +114,8 @@ impl Groups<'_> {
             let after = pull.cursor.or(under.map(|lease| lease.at)).unwrap_or(state.cursor());
             let mut scan = self.scan(&name, &pull, after, under);
             self.fill(&mut scan, deadline, None).await?;
-            let Scan { events, at: cursor, lost, failures, .. } = scan;
+            let events = scan.take_events();
+            let Scan { at: cursor, lost, failures, .. } = scan;
             return Ok(Pulled { events, cursor, lease: None, lost, failures });
         }
         let mut hold = Hold::take(self.bus.store(), &name, &pull, under).await?;
@@ -146,7 +147,8 @@ impl Groups<'_> {
         let mut scan = self.scan(name, pull, after, under);
         self.fill(&mut scan, deadline, Some(hold)).await?;
         hold.settle_for_its_lease().await?;
-        let Scan { events, at: cursor, newest, lost, failures, .. } = scan;
+        let events = scan.take_events();
+        let Scan { at: cursor, newest, lost, failures, .. } = scan;
         let newest = self.newest_of(name, under, after, cursor, newest).await?;
         let given_to = under.map_or(cursor, |lease| lease.given_to.max(cursor));
         let lost_ever = lost.or(under.and_then(|lease| lease.lost));

@@ -15,7 +15,8 @@ use ensue_core::positions::{EventAt, Lost};
 use ensue_core::retention::Bounds;
 use ensue_core::room::Room;
 use ensue_core::store::{Page, Read, SCAN_MAX, SharedStore};
-use ensue_core::{Event, Filter, GroupName, Seq};
+use ensue_core::{Event, Filter, GroupName, ObjectKey, Seq};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -30,8 +31,11 @@ const FAILURES_TOLD_MAX: usize = 10;
 /// An event, and who of the group wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PulledEvent {
-    /// The event.
+    /// The event, with the `prev` of what the group gets.
     pub event: Event,
+    /// Set if `prev` is not known: between this place and the event the group gets nothing of its
+    /// object, and of what is before nothing is claimed.
+    pub prev_since: Option<Seq>,
     /// The ids of the subscriptions that want it, in order: at least one.
     pub subscriptions: Vec<Uuid>,
 }
@@ -68,6 +72,7 @@ pub(super) struct Scan<'a> {
     pub at: Seq,
     /// The event there, if it is known.
     pub newest: Option<EventAt>,
+    begun_after: Seq,
     pub events: Vec<PulledEvent>,
     pub failures: Vec<PullFailure>,
     /// What retention took before it could be looked at.
@@ -86,7 +91,23 @@ impl<'a> Scan<'a> {
     ) -> Self {
         let newest = newest.filter(|event| event.seq == after);
         let (events, failures, room) = (Vec::new(), Vec::new(), Room::of_a_page());
-        Self { store, cache, group, limit, at: after, newest, events, failures, lost: None, room }
+        let begun_after = after;
+        Self { store, cache, group, limit, at: after, newest, begun_after, events, failures, lost: None, room }
+    }
+
+    /// The events, each with its previous one of the same object among them (H4). What the group got
+    /// of an object before is not looked up: `prev_since` says from where nothing was left out.
+    pub fn take_events(&mut self) -> Vec<PulledEvent> {
+        let mut events = std::mem::take(&mut self.events);
+        let begun_after = self.lost.map_or(self.begun_after, |lost| lost.to.max(self.begun_after));
+        let mut before: HashMap<ObjectKey, Seq> = HashMap::new();
+        for PulledEvent { event, prev_since, .. } in &mut events {
+            let Some(object) = &event.object else { continue };
+            let here = before.insert(object.clone(), event.seq);
+            *prev_since = event.prev.filter(|_| here.is_none()).map(|prev| prev.min(begun_after) + 1);
+            event.prev = here;
+        }
+        events
     }
 
     /// Goes on until there is enough, the log ends, or it has looked far enough.
@@ -161,7 +182,8 @@ impl<'a> Scan<'a> {
                     return Ok(Stopped::Enough);
                 }
                 subscriptions.sort_unstable();
-                self.events.push(PulledEvent { event: Arc::unwrap_or_clone(event), subscriptions });
+                let (event, prev_since) = (Arc::unwrap_or_clone(event), None);
+                self.events.push(PulledEvent { event, prev_since, subscriptions });
             }
             (self.at, self.newest) = (seq, Some(newest));
             if self.events.len() == self.limit {

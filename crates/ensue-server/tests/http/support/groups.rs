@@ -301,6 +301,27 @@ pub async fn direct_messages_reach_their_subscription_only(server: &Server) {
     server.get("/v1/events?include=all").await.problem(400);
 }
 
+/// H4: a receiver that keeps the order by `prev` never waits for what the group does not get.
+pub async fn prev_of_a_read_is_the_previous_event_that_the_group_gets(server: &Server) {
+    let publish = async |topics: &[&str]| {
+        let events: Vec<Value> = topics.iter().map(|topic| json!({"topic": topic, "object": "o"})).collect();
+        assert_eq!(server.post(&json!(events).to_string()).await.status, 201);
+    };
+    publish(&["t", "u"]).await;
+    server.group_ok("POST", "g/subscriptions", json!({"topic": "t"}), 201).await;
+    publish(&["u", "t", "u", "t", "u", "t"]).await;
+    let prevs = async |body: Value| {
+        let read = server.group_ok("POST", "g/read", body, 200).await;
+        let events = read["events"].as_array().unwrap().iter();
+        let prevs: Vec<_> = events.map(|e| (e["seq"].as_u64(), e["prev"].as_u64(), e["prev_since"].as_u64())).collect();
+        (prevs, read["lease"].clone())
+    };
+    let (first, lease) = prevs(json!({"limit": 2})).await;
+    assert_eq!(first, [(Some(4), None, Some(3)), (Some(6), Some(4), None)]);
+    let (next, _) = prevs(json!({"limit": 2, "lease": lease})).await;
+    assert_eq!(next, [(Some(8), None, Some(7))]);
+}
+
 /// A subscription goes when nobody reads or touches it; asking for the same again is the same.
 pub async fn subscriptions_are_shared_touched_listed_deleted_and_expire(server: &Server, clock: &ManualClock) {
     let wants = json!({"where": "e.payload @> s.params", "params": {"a": 1, "b": [1.50]}});

@@ -112,7 +112,10 @@ BEGIN
             coalesce(v_scan.o_lost_from, v_under.o_lost_from), coalesce(v_scan.o_lost_to, v_under.o_lost_to), v_given_id);
     END IF;
     RETURN QUERY
-    SELECT e.seq, e.prev, {schema}.event_id(e.id, e.recorded_at), e.topic::text, e.object::text, e.payload,
+    -- `prev` is the previous event of the object among these: the log's own may be one that the group
+    -- does not get (H4).
+    SELECT e.seq, CASE WHEN e.object IS NOT NULL THEN lag(e.seq) OVER (PARTITION BY e.object ORDER BY e.seq) END,
+        {schema}.event_id(e.id, e.recorded_at), e.topic::text, e.object::text, e.payload,
         e.metadata, e.occurred_at, e.recorded_at, w.ids, v_scan.o_at, v_lease_text
     FROM unnest(v_scan.o_events::{schema}.condition_event[]) e
     JOIN (
