@@ -74,6 +74,8 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
     let app = http::router_with(bus.clone(), options);
     let limits = ConnectionLimits { connections_max: room_for_connections(), ..ConnectionLimits::default() };
     let mut server = tokio::spawn(http::serve(listener, app, limits, stop.subscribe()));
+    // Before the address is known: a change of the file after that is noticed.
+    let reloading = Reloading::new(bus.clone(), executors, settings.clone(), hang_up);
     announce(&settings, address, bus.store().engine(), bounds)?;
 
     let work = async {
@@ -84,12 +86,14 @@ pub async fn run_with(settings: Settings, prepare: impl FnOnce(&Ensue) -> anyhow
         Ok::<_, anyhow::Error>(running)
     };
     let running = tokio::select! {
+        // What has started is ended in order, even if the signal has come already.
+        biased;
+        running = work => Some(running?),
         () = signals.next() => None,
         ended = &mut server => bail!("the server ended by itself: {ended:?}"),
-        running = work => Some(running?),
     };
     if running.is_some() {
-        let reloading = tokio::spawn(Reloading::new(bus.clone(), executors, settings.clone(), hang_up).run());
+        let reloading = tokio::spawn(reloading.run());
         tokio::select! {
             () = signals.next() => {}
             ended = &mut server => bail!("the server ended by itself: {ended:?}"),

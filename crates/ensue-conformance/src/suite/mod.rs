@@ -172,8 +172,8 @@ macro_rules! each_behaviour {
             }
             positions_subscriptions {
                 a_subscription_comes_back_as_it_was_made
-                asking_for_the_same_again_shares_one
                 subscriptions_are_found_by_their_ids_until_they_expire
+                asking_for_the_same_again_shares_one
                 params_are_the_same_by_their_meaning
                 subscriptions_that_differ_in_a_late_byte_are_two
                 the_longer_expiry_wins

@@ -202,7 +202,10 @@ mod tests {
     #[test]
     fn the_death_of_a_job_is_told_with_its_reason() {
         let entry = job_dead(&job(Some("user.created"))).unwrap();
-        assert_eq!((entry.topic.as_str(), entry.object.as_ref().map(ObjectKey::as_str)), (JOB_DEAD, Some("user:1")));
+        assert_eq!(
+            (entry.topic.as_str(), entry.object.as_ref().map(ObjectKey::as_str)),
+            (JOB_DEAD, Some("ensue:user:1"))
+        );
         for part in ["\"handler\":\"mail.send\"", "\"error\":\"no␀route\"", "\"event\":3", "\"attempts\":5"] {
             assert!(entry.payload.as_str().contains(part), "{}", entry.payload.as_str());
         }
@@ -214,7 +217,7 @@ mod tests {
         let waits = job(Some("user.created"));
         assert_eq!(topics(&waits), [JOB_DEAD, OBJECT_HELD]);
         let held = job_ended(&waits).nth(1).unwrap();
-        assert_eq!(held.object.as_ref().map(ObjectKey::as_str), Some("user:1"));
+        assert_eq!(held.object.as_ref().map(ObjectKey::as_str), Some("ensue:user:1"));
         assert!(held.payload.as_str().contains("\"error\":\"no␀route\""), "{}", held.payload.as_str());
         assert_eq!(topics(&Job { turn: None, ..waits }), [JOB_DEAD], "nothing waits behind it");
         assert_eq!(topics(&job(None)), [JOB_DEAD], "it was sent straight to its handler");

@@ -69,7 +69,7 @@ fn config_check_shows_what_the_settings_come_to_and_who_said_so() {
         "retention": { "age": "7d", "size": "10GB", "hold_max": "30d" }, "drain_max": "30s",
         "workers": 16, "read_ahead": 1024, "handlers": [], "collections": [],
         "sources": [], "schedules": [],
-        "history": { "count": 100_000, "age": "7d" } });
+        "history": { "count": 100_000, "age": "7d", "tasks": null } });
     assert_eq!(told["settings"], expected);
     let said_by = json!({ "store": "variable", "listen": "flag", "tokens": "file", "retention_age": "file",
         "retention_size": "file", "retention_hold_max": "default", "drain_max": "default", "workers": "default",
