@@ -263,7 +263,7 @@ async fn a_task_may_be_a_webhook() {
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
     let task = &body["task"];
     assert_eq!((task["id"].as_str(), task["source"].as_str()), (Some(&*id), Some("s")), "{body}");
-    assert_eq!((task["collection"].as_str(), task["priority"].as_u64()), (Some("silent"), Some(100)), "{body}");
+    assert_eq!((task["collection"].as_str(), task["priority"].as_u64()), (Some("silent"), Some(1_100)), "{body}");
     let claim = headers["ensue-claim"].to_str().unwrap();
     tasks.says_how_far(&id, claim, 2).await;
     assert_eq!(tasks.post(&format!("/tasks/{id}/cancel")).await.status, 200);
