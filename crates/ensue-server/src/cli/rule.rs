@@ -49,9 +49,9 @@ Examples:
   ensue resume mail                                          # what waited goes on
   ensue unblock object:order:1
 
-Returns when nothing more will start, in any process. Running attempts continue to their end. A pause
-and a block differ only in who sets them; both may exist, and each is lifted separately. If nothing
-has this key yet, a note on stderr says so. With --json: the rule.")]
+Returns when nothing more will start, in any process. Running attempts continue to their end. A
+pause and a block differ only in who sets them; both may exist, and each is lifted separately. If
+nothing has this key yet, a note on stderr says so. With --json: the rule.")]
 pub struct SetArgs {
     /// handler:KEY (and all below it), object:KEY or schedule:NAME; a key alone is a handler's
     #[arg(value_name = "SCOPE", value_parser = scope)]
