@@ -219,8 +219,8 @@ macro_rules! each_behaviour {
                 a_pulse_tells_what_has_happened
             }
             positions_settle {
-                a_stale_fence_changes_nothing_while_others_are_written
                 a_change_that_relies_on_an_event_that_the_log_lacks_changes_nothing
+                a_stale_fence_changes_nothing_while_others_are_written
                 a_cursor_never_goes_back
                 a_reader_has_lost_its_slot_when_its_lease_has_passed
                 a_process_keeps_its_slot_until_somebody_takes_it
