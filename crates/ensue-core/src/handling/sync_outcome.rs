@@ -81,7 +81,7 @@ impl SyncOutcome {
         }
     }
 
-    /// Of several outcomes the one with the highest severity is told: `failed`, `blocked`, `pending`,
+    /// Of several outcomes the most severe is answered: `failed`, `blocked`, `pending`,
     /// then `done`.
     pub fn severity(&self) -> u8 {
         match self {

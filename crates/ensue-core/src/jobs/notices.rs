@@ -33,7 +33,7 @@ pub fn is_own(topic: &Topic) -> bool {
     is_under(RESERVED, topic.as_str())
 }
 
-/// The object of what is told about an object; none if its name would be too long.
+/// The object of a notice about an object. None if the name would be too long.
 fn about_object(object: Option<&ObjectKey>) -> Option<ObjectKey> {
     let own = format!("{OWN_OBJECTS}{}", object?);
     (own.len() <= OBJECT_BYTES_MAX).then(|| ObjectKey::stored(&own))

@@ -110,7 +110,7 @@ async fn one_silent_connection_does_not_stall_publishing() {
     }
 }
 
-/// Nobody answers, on no connection: whoever publishes is told so soon, however long a statement may take.
+/// A server that answers on no connection: a publish fails soon, whatever the statement limit is.
 #[tokio::test]
 async fn server_that_answers_on_no_connection_is_taken_to_be_away() {
     let (wire, log) = (Wire::new().await, Log::new().await);

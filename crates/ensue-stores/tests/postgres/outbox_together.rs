@@ -64,7 +64,7 @@ async fn commits_on_one_object_keep_their_order() {
     assert_eq!(topics(&store).await, ["late", "early.other", "early"]);
 }
 
-/// Several moves take it, and meanwhile others commit, an event becomes due, and somebody appends.
+/// It takes several moves. Meanwhile others commit, an event becomes due, and a client appends.
 #[tokio::test]
 async fn a_transaction_that_needs_several_moves_is_not_split() {
     let log = Log::new().await;

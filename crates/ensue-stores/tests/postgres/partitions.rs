@@ -315,7 +315,7 @@ async fn another_partition_interval_holds_for_partitions_that_are_ahead() {
     assert_eq!(log.number(gaps).await, 0);
 }
 
-/// Another size for what is ahead does not wait for somebody who reads for minutes, and nobody waits behind it.
+/// Resizing the partitions ahead does not wait for a long read, and delays no other statement.
 #[tokio::test]
 async fn a_held_read_lock_stops_neither_another_size_nor_publish() {
     let log = Log::new().await;
@@ -349,7 +349,7 @@ async fn maintain_frees_the_disk_of_a_small_log() {
 }
 
 impl Log {
-    /// Maintains until the query answers this number: a call that finds somebody in its way leaves it to the next.
+    /// Maintains until the query answers this number: a call that meets a lock leaves the work to the next.
     async fn until_maintained(&self, store: &SharedStore, forgets: bool, sql: &str, expected: i64) {
         let begun = Instant::now();
         loop {

@@ -235,7 +235,7 @@ async fn events_that_very_many_want_are_read_to_the_end() {
     assert_eq!(all, (1..=300).collect::<Vec<i64>>());
 }
 
-/// Whoever goes takes the keys along, and a condition goes with the last who has it.
+/// A subscription is deleted with its keys, and a condition with its last subscription.
 #[tokio::test]
 async fn nothing_is_kept_of_those_who_have_gone() {
     let log = log().await;

@@ -577,7 +577,7 @@ async fn maintain_does_not_wait_for_readers_of_the_log() {
     assert_eq!(log.number("SELECT count(*) FROM LOG.partitions WHERE detached").await, 1);
 }
 
-/// Who comes from PGMB is told what to use.
+/// Functions of PGMB fail with the name of what replaces them.
 #[tokio::test]
 async fn functions_of_pgmb_say_what_to_use_instead() {
     let (log, _store, _session) = started().await;

@@ -4,8 +4,8 @@
 //! that keeps the order of each object by `prev` would wait for it for ever (H4). A lane runs its
 //! events one after another, so the last one that is done is the previous one. Of an object that
 //! this life has not handled yet, the chain is walked back a bounded way, so that a restart or a
-//! takeover changes nothing. What cannot be decided is said: `prev` is none, and between
-//! `prev_since` and the event the handler gets nothing of the object.
+//! takeover changes nothing. If it cannot be decided, `prev` is none and `prev_since` is set: the
+//! handler gets no event of the object between `prev_since` and this one.
 
 use super::worker::Worker;
 use crate::handlers::{Context, HandlerFilter};

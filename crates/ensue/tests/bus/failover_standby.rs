@@ -39,7 +39,7 @@ impl Handled {
         self.0.lock().unwrap().entry(by).or_default().insert(id);
     }
 
-    /// How many of these are missing from what somebody has handled.
+    /// How many of these events were not handled.
     fn missing(&self, by: &'static str, ids: &[EventId]) -> usize {
         let handled = self.0.lock().unwrap();
         let handled = handled.get(by);

@@ -21,7 +21,7 @@ async fn publish_busy(bus: &Ensue, count: usize) {
     }
 }
 
-/// The busy object goes on one event at a time; meanwhile five other objects have their turn.
+/// The busy object runs one event at a time; five other objects get their turns meanwhile.
 async fn busy_object_does_not_starve_the_others(url: &str) {
     let bus = Ensue::open(url).await.unwrap();
     let (gate, seen) = (Arc::new(Semaphore::new(0)), Seen::default());

@@ -217,7 +217,7 @@ impl Slot {
         self.flushing = Some(flush);
     }
 
-    /// What was flushed is on disk, and the worker is told.
+    /// The flush is on disk, and the worker learns of it.
     fn written(&mut self) {
         let Some(flush) = self.flushing.take() else { return };
         self.stored.commit(&flush.changes);
